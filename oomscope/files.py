@@ -94,6 +94,14 @@ def held(path: Path) -> Iterator[None]:
         yield
 
 
+def tail_of(descriptor: int, start: int = 0, *, most_bytes: int = 16 * 1024) -> str:
+    """Return the end of an open log, of its content after byte ``start``; what is cut begins with a line."""
+    size = os.fstat(descriptor).st_size
+    begin = max(start, size - most_bytes)
+    text = os.pread(descriptor, max(0, size - begin), begin).decode(errors="replace")
+    return (begin > start and text.partition("\n")[2]) or text
+
+
 def _refuse_irregular(path: Path) -> None:
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "not a regular file", str(path))

@@ -37,11 +37,15 @@ def printable(text: str) -> str:
     return text if text.isprintable() else text.translate(_ESCAPES)
 
 
+def one_line(text: str) -> str:
+    """Return ``text``, such as the name of a file, without what would break a line or a column."""
+    return text.replace("\n", "\\n").replace("\t", "\\t")
+
+
 def quoted(text: str) -> str:
     """Return ``text`` in quotation marks for a sentence, as it was given: a ``repr`` would double backslashes.
 
     What would break the line is escaped.
     """
     mark = '"' if "'" in text and '"' not in text else "'"
-    escaped = printable(text).replace("\n", "\\n").replace("\t", "\\t")
-    return f"{mark}{escaped}{mark}"
+    return f"{mark}{one_line(printable(text))}{mark}"

@@ -20,6 +20,10 @@ OLDEST_RULES: Final = (2, 0)
 """The first torch whose allocator can be replayed: it writes snapshots with a trace."""
 DEFAULT_RULES: Final = "2.13"
 """The torch whose allocator's rules count if the version is not known."""
+CONF_VARIABLE: Final = "PYTORCH_ALLOC_CONF"
+"""Variable with the allocator's settings since torch 2.10."""
+OLD_CONF_VARIABLE: Final = "PYTORCH_CUDA_ALLOC_CONF"
+"""Variable with the allocator's settings before torch 2.10, and a second name since."""
 
 
 def text_of(version: tuple[int, int]) -> str:

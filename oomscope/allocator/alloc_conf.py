@@ -1,4 +1,4 @@
-"""One pass over a ``PYTORCH_ALLOC_CONF`` string: split into tokens, every key checked as torch checks it.
+"""The text of a ``PYTORCH_ALLOC_CONF``: taken apart and put together, and parsed, every key checked as torch does.
 
 What a key means is a field of ``settings.py``. The messages are torch's, and name the column besides. Sources:
 ``ConfigTokenizer`` and ``AcceleratorAllocatorConfig`` in c10/core/AllocatorConfig.{h,cpp},
@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from oomscope.allocator.engine.constants import DIVISION_INTERVALS, LARGE_SEGMENT_DEFAULT
 from oomscope.errors import AllocatorConfError
 from oomscope.printable import quoted
+from oomscope.torch_versions import CONF_VARIABLE
 from oomscope.units import MiB
 
-VARIABLE = "PYTORCH_ALLOC_CONF"
+EXPANDABLE = "expandable_segments:True"
 Version = tuple[int, int]
 Value = int | float | bool | tuple[int, ...]
 
@@ -60,6 +61,29 @@ REFUSED = {
     "expandable_segments_reserve": "only reservations of 9/8 of the device are modelled",
     "expandable_segments_reserve_by_class": "only reservations of 9/8 of the device are modelled",
 }
+
+
+def pairs_of(conf: str) -> list[tuple[str, str]]:
+    """Return keys and values; commas inside brackets belong to the value."""
+    parts: list[str] = []
+    depth = 0
+    for piece in conf.replace(" ", "").split(","):
+        if depth:
+            parts[-1] += f",{piece}"
+        elif piece:
+            parts.append(piece)
+        depth += piece.count("[") - piece.count("]")
+    return [(key, value) for key, _, value in (part.partition(":") for part in parts)]
+
+
+def joined(settings: Iterable[tuple[str, str | None]]) -> str:
+    """Return ``settings`` as one text, without those that are None."""
+    return ",".join(f"{key}:{value}" for key, value in settings if value is not None)
+
+
+def merged(conf: str, addition: str) -> str:
+    """Return ``conf`` with the settings of ``addition`` in place of its own ones of the same key."""
+    return joined((dict(pairs_of(conf)) | dict(pairs_of(addition))).items())
 
 
 class Token(NamedTuple):
@@ -271,7 +295,7 @@ class _Parser:
             raise self._error(f"expected {quoted(text)} but got {quoted(token.text)}", token)
 
     def _error(self, message: str, token: Token, remedy: str | None = None) -> AllocatorConfError:
-        return AllocatorConfError(message, where=f"{VARIABLE}, column {token.column}", remedy=remedy)
+        return AllocatorConfError(message, where=f"{CONF_VARIABLE}, column {token.column}", remedy=remedy)
 
 
 def _is_power_of_two(value: int) -> bool:

@@ -11,7 +11,7 @@ import click
 
 from oomscope.cli.completion import complete_key
 from oomscope.cli.options import FILE, force_option, json_option, settings_overrides, world_size_option
-from oomscope.cli.sources import DIALECTS, config_source, preset_option, source_options
+from oomscope.cli.sources import DIALECTS, config_source, file_and_function, preset_option, source_options
 from oomscope.cli.terminal.output import print_json, refuse_existing, remark, say, write_file
 from oomscope.errors import ConfigError, ExitCode, UsageError
 
@@ -187,10 +187,8 @@ def _arguments(words: tuple[str, ...]) -> Arguments:
     if words == ("-",):
         return read_arguments(sys.stdin.buffer.read(MAX_BYTES + 1), "standard input")
     if len(words) == 1 and not words[0].startswith("-") and " " not in words[0]:
-        name, _, function = words[0].rpartition(":")
-        if not name.endswith(".py"):
-            name, function = words[0], ""
-        return read_arguments(read_file(Path(name)), name, function or None)
+        file, function = file_and_function(words[0])
+        return read_arguments(read_file(file), str(file), function)
     arguments = Arguments(_COMMAND_LINE)
     add_command_line(arguments, words[0] if len(words) == 1 else words)
     return arguments

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +42,9 @@ def doctor(*, as_json: bool) -> ExitCode:
 
 def version_document() -> dict[str, Any]:
     """Return the versions of oomscope, Python and torch, and the backends at hand; torch is not imported."""
-    try:
-        torch: str | None = metadata.version("torch")
-    except metadata.PackageNotFoundError:
-        torch = None
+    from oomscope.probe.machine.fingerprint import version_of
+
+    torch = version_of("torch")
     return {
         "schema_version": SCHEMA_VERSION,
         "oomscope": oomscope.__version__,
@@ -66,11 +64,12 @@ def version_line(document: dict[str, Any]) -> str:
 def available_backends(torch: str | None, devices: Path = Path("/dev")) -> list[str]:
     """Return the backends that a probe could use here, ``auto``'s choice first.
 
-    ``cuda`` needs a CUDA build of torch and the driver's device file; a probe finds out whether the card works.
+    ``cuda`` needs a CUDA build of torch and the driver's device files; a probe finds out whether the card works.
     """
     from oomscope.probe.machine.backends import has_virtual_card
+    from oomscope.virtual.loading import has_gpu
 
     if torch is None:
         return []
-    has_cuda = "+cpu" not in torch and (devices / "nvidiactl").exists()
+    has_cuda = "+cpu" not in torch and has_gpu(devices)
     return [*(["cuda"] if has_cuda else []), *(["virtual"] if has_virtual_card() else [])]

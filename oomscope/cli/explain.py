@@ -14,7 +14,6 @@ from oomscope.cli.options import (
     force_option,
     full_option,
     json_options,
-    named_card,
     progress_options,
     redact_option,
     snapshot_limits_options,
@@ -84,9 +83,10 @@ def explain(
     drawn = {"--html": html, "--png": png, "--perfetto": perfetto, "--speedscope": speedscope, "--folded": folded}
     files = Files({**drawn, "--csv": tables}, EXPLAIN_TABLES)
     files.refuse(("what is read", file), force=force)
-    total, outside = named_card(limit, gpu, non_torch)
     from oomscope.snapshot.explain.explain_path import explain_path
+    from oomscope.virtual.cards import named_card
 
+    total, outside = named_card(limit, gpu, non_torch)
     drawings: tuple[Drawing, ...] = ()
     with shown_progress(str(file), verbosity, is_all=False) as ticker:
         explained = explain_path(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import field, fields
 from functools import wraps
@@ -15,7 +14,7 @@ from oomscope.cli.completion import complete_card
 from oomscope.cli.terminal.output import imported
 from oomscope.errors import OomscopeError, UsageError
 from oomscope.printable import quoted
-from oomscope.units import MiB, format_size, parse_size
+from oomscope.units import MiB, parse_size
 
 if TYPE_CHECKING:
     from oomscope.config.settings import Override
@@ -123,16 +122,13 @@ class Jobs(click.ParamType):  # type: ignore[type-arg]
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Return the number."""
         if value == "auto":
+            from oomscope.probe.machine.processes import cores
+
             return min(MOST_JOBS, cores())
         try:
             return int(click.IntRange(1, MOST_JOBS).convert(value, param, ctx))
         except click.BadParameter:
             self.fail(f"{quoted(value)} is neither a whole number from 1 to {MOST_JOBS} nor auto", param, ctx)
-
-
-def cores() -> int:
-    """Return the cores that this process may run on, where the system says; else those of the machine."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
@@ -291,29 +287,6 @@ card_options = together(
     gpu_option,
     click.option("--non-torch", type=Size(), metavar="SIZE", help="Bytes of the card outside PyTorch (default: none)."),
 )
-
-
-def named_card(limit: str | None, gpu: str | None, non_torch: str | None) -> tuple[int | None, int]:
-    """Return the bytes of the card in all, None where none is named, and those outside PyTorch.
-
-    Raises:
-        UsageError: two cards are named, none of a name is known, or memory outside PyTorch is given without a card or
-            leaves nothing of it.
-    """
-    if limit is not None and gpu is not None:
-        raise UsageError(f"both --limit {limit} and --gpu {gpu}", remedy="name one card")
-    if non_torch is not None and limit is None and gpu is None:
-        raise UsageError("--non-torch without a card", remedy="give --limit SIZE or --gpu NAME as well")
-    total = None if limit is None else parse_size(limit)
-    if gpu is not None:
-        from oomscope.virtual.cards import find_card
-
-        total = find_card(gpu).total_bytes
-    outside = parse_size(non_torch or 0)
-    if total is not None and outside >= total:
-        remedy = "give less, in bytes of the card that others than PyTorch hold"
-        raise UsageError(f"--non-torch {non_torch} leaves nothing of {format_size(total)}", remedy=remedy)
-    return total, outside
 
 
 def _known_torch(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:

@@ -11,7 +11,6 @@ from oomscope.cli.options import (
     FILE,
     card_options,
     json_option,
-    named_card,
     progress_options,
     snapshot_limits_options,
     torch_version_option,
@@ -62,6 +61,7 @@ def replay(
     """
     from oomscope.snapshot.read.load import load_snapshot
     from oomscope.snapshot.replay.replay_table import replay_file
+    from oomscope.virtual.cards import named_card
 
     total, outside = named_card(limit, gpu, non_torch)
     with shown_progress(str(file), verbosity) as ticker:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from oomscope.cli.completion import complete_preset
-from oomscope.cli.options import FILE, Options, option, together
+from oomscope.cli.options import FILE, Command, Options, option, together
 from oomscope.cli.terminal.hints import other_use
 from oomscope.errors import ConfigError, UsageError
 
@@ -35,15 +35,21 @@ preset_option = click.option(
     shell_complete=complete_preset,
     help="Take a preset instead of a file, such as gpt-tiny or llama3-8b.",
 )
-dialect_option = click.option(
-    "--from",
-    "dialect",
-    type=click.Choice(DIALECTS),
-    help="The configuration file uses these key names (docs/config.md).",
-)
 
 
-source_options = together(preset_option, dialect_option)
+def _dialect_option(also: str = "") -> Callable[[Command], Command]:
+    text = f"The configuration file uses these key names{also} (docs/config.md)."
+    return click.option("--from", "dialect", type=click.Choice(DIALECTS), help=text)
+
+
+dialect_option = _dialect_option()
+source_options = together(preset_option, _dialect_option("; FILE.py:FUNCTION names a function"))
+
+
+def file_and_function(name: str) -> tuple[Path, str | None]:
+    """Return what ``FILE.py:FUNCTION`` names; any other name is a file's."""
+    file, _, function = name.rpartition(":")
+    return (Path(file), function or None) if file.endswith(".py") else (Path(name), None)
 
 
 @dataclass(frozen=True)
@@ -55,11 +61,13 @@ class ConfigSource:
     overrides: tuple[str, ...]
     dialect: str | None = None
     """Dialect of the names in the file; None for a configuration of oomscope."""
+    function: str | None = None
+    """Function of the file that sets the values; None if the file has only one."""
 
     @property
     def title(self) -> str:
         """Its name in reports."""
-        return self.preset or str(self.path)
+        return self.preset or (f"{self.path}:{self.function}" if self.function else str(self.path))
 
     def load(self, *, enforce: bool = True) -> LoadedConfig:
         """Return the configuration, checked.
@@ -79,6 +87,7 @@ class ConfigSource:
                 self.dialect,
                 read_file(self.path),
                 source=str(self.path),
+                function=self.function,
                 overrides=self.overrides,
                 preset=self.preset,
                 enforce=enforce,
@@ -106,7 +115,7 @@ def config_source(
     """Return the source that the positional ``words`` name; ``extra`` are overrides that options stand for.
 
     A word with ``=`` is an override, any other the file; options win over overrides. Arguments in a ``dialect`` may be
-    laid upon a preset.
+    laid upon a preset, and be those of one function of the file.
 
     Raises:
         UsageError: two files, or a file and a preset.
@@ -120,7 +129,10 @@ def config_source(
         raise UsageError(f"two configuration files: {files[0]} and {files[1]}", remedy=remedy)
     if files and preset and dialect is None:
         raise UsageError(f"both {files[0]} and --preset {preset}", remedy="name one of them")
-    return ConfigSource(Path(files[0]) if files else None, preset, (*overrides, *extra), dialect)
+    path, function = Path(files[0]) if files else None, None
+    if path is not None and dialect is not None:
+        path, function = file_and_function(files[0])
+    return ConfigSource(path, preset, (*overrides, *extra), dialect, function)
 
 
 @dataclass(frozen=True, kw_only=True)

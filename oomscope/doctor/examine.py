@@ -21,8 +21,10 @@ from oomscope.bisect.run.state_dirs import StateDirs
 from oomscope.doctor.check import Check, Diagnosis, State
 from oomscope.doctor.torch_checks import VIRTUAL_CARD, TorchImport, torch_checks, virtual_card_check
 from oomscope.errors import AllocatorConfError, MachineUnfitError
-from oomscope.probe.machine.environment import ALLOCATOR_VARIABLES, allocator_variable
+from oomscope.probe.machine.environment import ALLOCATOR_VARIABLES, VISIBLE_CARDS, allocator_variable
+from oomscope.probe.machine.fingerprint import version_of
 from oomscope.probe.machine.nvml import Card, list_cards
+from oomscope.probe.machine.processes import cores
 from oomscope.torch_versions import DEFAULT_RULES
 from oomscope.units import GiB, KiB, MiB, format_size
 
@@ -48,7 +50,7 @@ def examine(environment: Mapping[str, str] = os.environ, folder: Path = Path()) 
         rest = [
             *_checked(VIRTUAL_CARD, lambda: [virtual_card_check()]),
             *_checked("NVIDIA driver", lambda: gpu_checks(environment)),
-            *_checked("allocator settings", lambda: allocator_checks(environment, _version("torch"))),
+            *_checked("allocator settings", lambda: allocator_checks(environment, version_of("torch"))),
             *_checked("git", lambda: git_checks(folder)),
             *_checked("cache", lambda: place_checks(environment)),
             *_checked("host", lambda: [host_check()]),
@@ -70,13 +72,6 @@ def _checked(part: str, checks: Callable[[], Iterable[Check]], unknown: State = 
     return found
 
 
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
-
-
 def package_check() -> Check:
     """Return the check of oomscope and of the packages that its metadata requires, but for NVML's."""
     found = f"oomscope {oomscope.__version__}, Python {platform.python_version()}"
@@ -85,7 +80,7 @@ def package_check() -> Check:
     except metadata.PackageNotFoundError:  # run from a source tree
         stated = []
     names = {re.split(r"[^\w.-]", line, maxsplit=1)[0] for line in stated if "extra ==" not in line}
-    absent = sorted(name for name in names - {"nvidia-ml-py"} if _version(name) is None)
+    absent = sorted(name for name in names - {"nvidia-ml-py"} if version_of(name) is None)
     if not absent:
         return Check("oomscope", State.OK, found)
     missing = f"{found}; not installed: {', '.join(absent)}"
@@ -95,7 +90,7 @@ def package_check() -> Check:
 def extra_checks() -> Iterator[Check]:
     """Yield the checks of optional packages."""
     for package, extra, purpose in EXTRAS:
-        if (version := _version(package)) is not None:
+        if (version := version_of(package)) is not None:
             yield Check(package, State.OK, f"{package} {version}")
         else:
             yield Check(package, State.MISSING, "not installed", purpose, f"pip install 'oomscope[{extra}]'")
@@ -122,12 +117,12 @@ def gpu_checks(environment: Mapping[str, str], driver: Path = Path("/proc/driver
         yield Check("NVIDIA driver", State.MISSING, "no kernel module is loaded", "--backend cuda", remedy)
     yield _nvml(len(cards), failure, has_driver=bool(version))
     for card in cards:
-        yield _card(card, environment.get("CUDA_VISIBLE_DEVICES"))
+        yield _card(card, environment.get(VISIBLE_CARDS))
 
 
 def _nvml(cards: int, failure: str, *, has_driver: bool) -> Check:
     package = "pynvml" if is_deprecated_module() else "nvidia-ml-py"
-    name = f"{package} {_version(package) or ''}".strip()
+    name = f"{package} {version_of(package) or ''}".strip()
     if package == "pynvml":
         remedy = "pip uninstall pynvml, then pip install --force-reinstall nvidia-ml-py"
     else:
@@ -157,7 +152,7 @@ def _card(card: Card, visible: str | None) -> Check:
         "total_bytes": memory.total_bytes,
         "used_bytes": memory.used_bytes,
         "processes": len(card.processes),
-        "CUDA_VISIBLE_DEVICES": visible,
+        VISIBLE_CARDS: visible,
     }
     if memory.used_bytes <= SMALL_USE:
         return Check(part, State.OK, found, values=values)
@@ -279,7 +274,7 @@ def host_check(
     used: Path = Path("/sys/fs/cgroup/memory.current"),
 ) -> Check:
     """Return the check of cores and of memory, within the limits of a container (its control group's files)."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    count = cores()
     available = []
     with contextlib.suppress(OSError, KeyError, ValueError, IndexError):
         fields = dict(line.split(":", 1) for line in meminfo.read_text().splitlines() if ":" in line)
@@ -288,8 +283,8 @@ def host_check(
         available.append(max(0, int(limit.read_text()) - int(used.read_text())))
     free = min(available, default=None)
     memory = "free memory unknown" if free is None else f"{format_size(free)} of memory free"
-    found = f"{'1 core' if cores == 1 else f'{cores} cores'}, {memory}"
-    values: dict[str, int | str | None] = {"cores": cores, "free_bytes": free}
+    found = f"{'1 core' if count == 1 else f'{count} cores'}, {memory}"
+    values: dict[str, int | str | None] = {"cores": count, "free_bytes": free}
     if free is None or free >= LITTLE_MEMORY:
         return Check("host", State.OK, found, values=values)
     effect, remedy = "the kernel may kill probes of large models", "run fewer at once (--jobs 1), or free some"

@@ -13,13 +13,14 @@ from typing import Any
 
 from oomscope.errors import MachineUnfitError, OomscopeError, TargetError
 from oomscope.gate.baseline import Entry, Key
-from oomscope.gate.night.cases import Probe, plan_of
+from oomscope.gate.night.cases import plan_of
 from oomscope.gate.night.compare import REPORT_IT
 from oomscope.gate.suite.metrics import METRICS, Band, Bands, values_of
 from oomscope.gate.suite.suite import Case
 from oomscope.printable import quoted
 from oomscope.probe.demand import is_of_the_machine
 from oomscope.probe.result import ProbeResult
+from oomscope.probe.tuning.variants import Probe
 
 SCHEMA_VERSION = 2
 FAIL_SPREADS = 2

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
 from oomscope.bisect.vcs.repository import ABBREVIATED
+from oomscope.printable import one_line
 from oomscope.probe.job import Progress
 from oomscope.snapshot.read.rank_files import LeftOut, Unread
 from oomscope.snapshot.sites import Site
@@ -49,11 +50,6 @@ def in_module(module: str) -> str:
 def category_text(category: str) -> str:
     """Return a category as words."""
     return category.replace("_", " ")
-
-
-def one_line(text: str) -> str:
-    """Return ``text``, such as the name of a file, without what would break a line or a column."""
-    return text.replace("\n", "\\n").replace("\t", "\\t")
 
 
 def unread_text(unread: Unread) -> str:

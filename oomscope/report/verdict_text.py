@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from oomscope.report import parts
-from oomscope.report.sentences import count, in_module, site_text
+from oomscope.report.sentences import category_text, count, in_module, site_text
 from oomscope.report.stacks import NO_STACKS, Stacks
 from oomscope.snapshot.sites import Site, SiteBytes, brief_name, over_layers
 from oomscope.snapshot.verdict_types import FixTried, Gap, Verdict
+from oomscope.torch_versions import CONF_VARIABLE
 from oomscope.units import format_size
 
-NEW_VARIABLE: Final = "PYTORCH_ALLOC_CONF"
-"""Variable with the allocator's settings since torch 2.10; before, only ``PYTORCH_CUDA_ALLOC_CONF`` is read."""
 LESS: Final = "reduce live memory"
 """Advice on too much live memory of unknown kind; see ``what_to_reduce``."""
 LINE_TABLE: Final = "lines"
@@ -34,7 +33,7 @@ def verdict_line(verdict: Verdict) -> parts.Line:
 
 
 def verdict_parts(
-    verdict: Verdict, *, has_card: bool = True, variable: str = NEW_VARIABLE, less: str | None = None
+    verdict: Verdict, *, has_card: bool = True, variable: str = CONF_VARIABLE, less: str | None = None
 ) -> Iterator[parts.Part]:
     """Yield the verdict, what to do, and the free memory that could not serve the request."""
     yield verdict_line(verdict)
@@ -131,7 +130,7 @@ def failed_when(event: int | None) -> str:
 
 
 def advice_text(
-    verdict: Verdict, *, has_card: bool = True, variable: str = NEW_VARIABLE, less: str | None = None
+    verdict: Verdict, *, has_card: bool = True, variable: str = CONF_VARIABLE, less: str | None = None
 ) -> str | None:
     """Return what to do: about what grows, then about the failure if something was tried.
 
@@ -342,7 +341,7 @@ def holders(sites: Iterable[SiteBytes]) -> list[tuple[str, str, str]]:
     return [
         (
             format_size(each.bytes),
-            each.category.replace("_", " "),
+            category_text(each.category),
             site_text(each.site) + in_module(each.module),
         )
         for each in code_lines(sites)[:3]

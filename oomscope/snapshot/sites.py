@@ -12,6 +12,8 @@ import re
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from oomscope.printable import one_line
+
 NAME_LENGTH: Final = 240
 """Characters of a name that a report shows: C++ functions have long ones, and a file can hold any."""
 
@@ -58,7 +60,7 @@ def brief_name(name: str) -> str:
     """Return a name out of a snapshot without breaks of lines and columns, the middle of a very long one left out."""
     half = NAME_LENGTH // 2
     short = name if len(name) <= NAME_LENGTH else f"{name[:half]}…{name[-half:]}"
-    return short.replace("\n", "\\n").replace("\t", "\\t")
+    return one_line(short)
 
 
 def short_path(path: str) -> str:

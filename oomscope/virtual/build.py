@@ -8,7 +8,6 @@ under a hash of all that went into it, so that only changed sources are compiled
 from __future__ import annotations
 
 import argparse
-import fcntl
 import hashlib
 import importlib.util
 import os
@@ -24,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from oomscope.errors import MachineUnfitError
+from oomscope.files import held, write_whole
 from oomscope.virtual.elf import read_elf
 from oomscope.virtual.sonames import CARD, FILES, KEEPER, SONAMES, file_of
 from oomscope.virtual.stubs import write_stubs
@@ -121,16 +121,12 @@ def build(out: Path = LIBRARIES, *, sources: Path = SOURCES, target: str = "") -
         MachineUnfitError: there is no compiler, or it fails; with the first lines that it said.
     """
     out.mkdir(parents=True, exist_ok=True)
-    lock = os.open(out, os.O_RDONLY)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with held(out / STAMP):
         stamp = _stamp(sources, target)
         if _is_current(out, stamp):
             return False
         _build(out, sources, find_compiler(target))
-        _write(out / STAMP, stamp)
-    finally:
-        os.close(lock)
+        write_whole(out / STAMP, stamp.encode(), force=True)
     return True
 
 
@@ -204,12 +200,6 @@ def _run(command: Sequence[str], *, folder: Path) -> None:
         raise MachineUnfitError(
             f"{program} fails: {said.strip()}", where="virtual card", remedy="see the compiler's output above"
         )
-
-
-def _write(path: Path, text: str) -> None:
-    part = path.with_suffix(".part")
-    part.write_text(text)
-    part.replace(path)
 
 
 def platform_tag(library: Path) -> str:

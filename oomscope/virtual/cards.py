@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from oomscope.errors import UsageError
 from oomscope.printable import quoted
-from oomscope.units import KiB, MiB
+from oomscope.units import KiB, MiB, format_size, parse_size
 
 
 class SmLimits(NamedTuple):
@@ -72,8 +72,6 @@ class Card:
     """PCI Express bandwidth in one direction: 16 lanes of the generation that the data sheet names."""
     source: str
     """Source of name, total, capability and multiprocessor count."""
-    cache_source: str
-    """Source of level-2 cache and bus width."""
 
     @property
     def sm_limits(self) -> SmLimits:
@@ -96,7 +94,6 @@ def _card(row: dict[str, str]) -> Card:
         nvlink_gbps=float(row["nvlink_gbps"]) if row["nvlink_gbps"] else None,
         pcie_gbps=float(row["pcie_gbps"]),
         source=row["source"],
-        cache_source=row["cache_source"],
     )
 
 
@@ -138,6 +135,26 @@ def card_bytes(limit_bytes: int | None, name: str | None) -> int | None:
     if limit_bytes is not None:
         return limit_bytes
     return find_card(name).total_bytes if name else None
+
+
+def named_card(limit: str | int | None, gpu: str | None, non_torch: str | int | None) -> tuple[int | None, int]:
+    """Return the bytes of the card in all, None where none is named, and those outside PyTorch.
+
+    Raises:
+        UsageError: two cards are named, none of a name is known, or memory outside PyTorch is given without a card or
+            leaves nothing of it.
+        InputError: a size is none.
+    """
+    if limit is not None and gpu is not None:
+        raise UsageError(f"both --limit {limit} and --gpu {gpu}", remedy="name one card")
+    if non_torch is not None and limit is None and gpu is None:
+        raise UsageError("--non-torch without a card", remedy="give --limit SIZE or --gpu NAME as well")
+    total = card_bytes(None if limit is None else parse_size(limit), gpu)
+    outside = parse_size(non_torch or 0)
+    if total is not None and outside >= total:
+        remedy = "give less, in bytes of the card that others than PyTorch hold"
+        raise UsageError(f"--non-torch {non_torch} leaves nothing of {format_size(total)}", remedy=remedy)
+    return total, outside
 
 
 def find_card(name: str) -> Card:

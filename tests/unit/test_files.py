@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from oomscope.files import held, open_whole, user_folder, write_whole
+from oomscope.files import held, open_whole, tail_of, user_folder, write_whole
 
 
 @pytest.fixture
@@ -154,6 +154,15 @@ def test_without_file_locks_no_process_waits(file: Path, monkeypatch: pytest.Mon
         pass
     with held(file.parent / "none" / "a.json"):
         pass
+
+
+@pytest.mark.parametrize(
+    ("start", "most", "end"), [(0, 20, "one\ntwo\nthree\n"), (4, 20, "two\nthree\n"), (0, 8, "three\n"), (0, 3, "ee\n")]
+)
+def test_the_end_of_a_log_begins_with_a_line(file: Path, start: int, most: int, end: str) -> None:
+    file.write_text("one\ntwo\nthree\n")
+    with file.open("rb") as log:
+        assert tail_of(log.fileno(), start, most_bytes=most) == end
 
 
 def test_the_users_folders_are_those_of_the_xdg_specification(monkeypatch: pytest.MonkeyPatch) -> None:

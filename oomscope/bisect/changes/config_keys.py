@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from oomscope.allocator.alloc_conf import joined
 from oomscope.bisect.changes.change_set import ChangeSet, names
-from oomscope.bisect.changes.environment import differing_settings, join_settings
+from oomscope.bisect.changes.environment import differing_settings
 from oomscope.bisect.results.result import KeyChange
 from oomscope.bisect.run.experiment import Experiment
 from oomscope.bisect.search.deltas import Changes, units_of
@@ -118,7 +119,7 @@ class ConfigKeys(ChangeSet):
         changed = set(names(self, changes))
         mixed = {key: (bad if key in changed else good)[key] for key in good}
         settings = {key.partition("/")[2]: mixed.pop(key) for key in list(mixed) if key.startswith(f"{_CONF}/")}
-        return mixed | {_CONF: join_settings(settings)} if settings else mixed
+        return mixed | {_CONF: joined(settings.items())} if settings else mixed
 
     def _load(self, changes: Changes) -> Config | Untestable:
         from oomscope.config.load import config_from_mapping

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+from oomscope.allocator.alloc_conf import joined, pairs_of
 from oomscope.allocator.settings import AllocatorSettings
 from oomscope.bisect.changes.change_set import NOTHING_RUNS, ChangeSet, names
 from oomscope.bisect.results.result import KeyChange, absent_side
@@ -20,7 +21,6 @@ from oomscope.errors import AllocatorConfError, InputError, UsageError
 from oomscope.printable import quoted
 from oomscope.probe.machine.environment import ALLOCATOR_VARIABLES
 from oomscope.probe.machine.fingerprint import installed_torch
-from oomscope.snapshot.replay.fixes import pairs_of
 from oomscope.units import Bytes
 
 _PREFIX = "env:"
@@ -74,7 +74,7 @@ class EnvironmentDeltas(ChangeSet):
             else:
                 settings = differing_settings(*sides)
                 chosen = {setting: both[f"{key}/{setting}" in made] for setting, both in settings.items()}
-                values[name] = join_settings(chosen) or None
+                values[name] = joined(chosen.items()) or None
         return values
 
     def experiment(self, changes: Changes, on: Experiment | None = None, /) -> Experiment | Untestable:
@@ -156,11 +156,6 @@ def _unquoted(value: str) -> str:
         except ValueError:
             return value
     return value
-
-
-def join_settings(settings: Mapping[str, str | None]) -> str:
-    """Return ``settings`` as one text, without those that are None."""
-    return ",".join(f"{name}:{value}" for name, value in settings.items() if value is not None)
 
 
 def differing_settings(good: str | None, bad: str | None) -> dict[str, tuple[str | None, str | None]]:

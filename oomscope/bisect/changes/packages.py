@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib.metadata
 import json
 import os
 import shlex
@@ -26,6 +25,7 @@ from oomscope.bisect.run.experiment import Experiment
 from oomscope.bisect.search.deltas import Changes
 from oomscope.bisect.search.measured import Untestable
 from oomscope.errors import TargetError, UsageError
+from oomscope.probe.machine.fingerprint import version_of
 from oomscope.probe.process.tempdirs import tempdir
 from oomscope.units import Bytes
 
@@ -33,14 +33,6 @@ _PREFIX: Final = "package:"
 _VARIABLE: Final = "PYTHONPATH"
 _NAMED: Final = 8
 """Packages that cannot be compared and that a note names at most."""
-
-
-def installed_version(name: str) -> str | None:
-    """Return the version of an installed distribution; None where there is none."""
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +56,7 @@ class PackageDeltas(ChangeSet):
     overlays: Overlays
     ends: tuple[str, str] = ("the good packages", "the bad packages")
     inherited: str = ""
-    installed: Callable[[str], str | None] = installed_version
+    installed: Callable[[str], str | None] = version_of
     left_out: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

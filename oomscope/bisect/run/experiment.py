@@ -13,13 +13,14 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from os import SEEK_END, defpath, pathsep
+from os import defpath, pathsep
 from pathlib import Path
 
 from oomscope.bisect.run.identity import Content
 from oomscope.bisect.search.measured import Untestable
 from oomscope.bisect.vcs.checkouts import retire
 from oomscope.errors import TargetError
+from oomscope.files import tail_of
 from oomscope.probe.job import CheckoutTarget, ProbeJob
 from oomscope.probe.machine.processes import start_process_tree
 from oomscope.probe.process.launch import StoppedError
@@ -117,8 +118,7 @@ class Workplace:
             finally:
                 ended = family.kill()
             self.check()
-            output.seek(max(0, output.seek(0, SEEK_END) - _TAIL_BYTES))
-            text = output.read().decode(errors="replace")
+            text = tail_of(output.fileno(), most_bytes=_TAIL_BYTES)
         if not has_ended:
             message = f"took more than {timeout_s:g} s; give a longer --setup-timeout"
             raise CommandError(message, where=name, output=text)

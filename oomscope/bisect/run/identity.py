@@ -21,7 +21,7 @@ from urllib.request import url2pathname
 
 from oomscope.probe.job import BundledTarget, ProbeJob
 from oomscope.probe.machine.environment import MEASURED_VARIABLES, child_environment
-from oomscope.probe.machine.fingerprint import fingerprint
+from oomscope.probe.machine.fingerprint import fingerprint, hash_of_files
 from oomscope.probe.targets.harness import harness_files
 
 KEY_VERSION = 5
@@ -145,7 +145,7 @@ _OWN: Final = "oomscope"
 @cache
 def installed_packages() -> str:
     """Return the SHA-256, in hex, of names and versions of all installed distributions, and of editable code."""
-    return hash_of(importlib.metadata.distributions())
+    return hash_of_distributions(importlib.metadata.distributions())
 
 
 @cache
@@ -165,10 +165,10 @@ def packages_of(interpreter: str | None) -> str | None:
         folders = json.loads(done.stdout)
     except (OSError, ValueError, subprocess.SubprocessError):
         return None
-    return hash_of(importlib.metadata.distributions(path=folders))
+    return hash_of_distributions(importlib.metadata.distributions(path=folders))
 
 
-def hash_of(distributions: Iterable[importlib.metadata.Distribution]) -> str:
+def hash_of_distributions(distributions: Iterable[importlib.metadata.Distribution]) -> str:
     """Return the SHA-256, in hex, of ``distributions``, in any order."""
     rows = set()
     for item in distributions:
@@ -194,12 +194,4 @@ def _hash_of_code(root: Path) -> str:
     for folder, inner, files in os.walk(root):
         inner[:] = [name for name in inner if name[0] != "." and not Path(folder, name, "pyvenv.cfg").exists()]
         paths += (Path(folder, name) for name in files if Path(name).suffix in _CODE)
-    digest = hashlib.sha256()
-    for path in sorted(paths):
-        try:
-            content = path.read_bytes()
-        except OSError:
-            continue  # a dangling link: nothing can import it
-        digest.update(f"{path.relative_to(root).as_posix()}\0{len(content)}\0".encode(errors="surrogateescape"))
-        digest.update(content)
-    return digest.hexdigest()
+    return hash_of_files(root, paths)

@@ -19,13 +19,12 @@ from oomscope.bisect.run.state_dirs import StateDirs
 from oomscope.bisect.search.measured import Measured, Untestable
 from oomscope.errors import GitError, TargetError
 from oomscope.probe.job import CheckoutTarget, OnProgress, ProbeJob
-from oomscope.probe.machine.environment import child_environment, environment_of, own_environment
+from oomscope.probe.machine.environment import VISIBLE_CARDS, child_environment, environment_of, own_environment
 from oomscope.probe.process import warm
 from oomscope.probe.process.launch import StoppedError
 from oomscope.probe.process.tempdirs import remove_tree
 from oomscope.probe.result import ProbeResult
 
-_VISIBLE = "CUDA_VISIBLE_DEVICES"
 _DEVICES = Path("/dev")
 
 
@@ -156,7 +155,7 @@ def visible_cards(environment: Mapping[str, str], devices: Path = _DEVICES) -> t
     Without that variable all of the machine's, which the driver lists under ``devices`` (``nvidia0``, ``nvidia1``, …).
     An index of -1 hides all that come after it (CUDA C++ Programming Guide, environment variables).
     """
-    if (chosen := environment.get(_VISIBLE)) is not None:
+    if (chosen := environment.get(VISIBLE_CARDS)) is not None:
         names = [name.strip() for name in chosen.split(",") if name.strip()]
         return tuple(names[: names.index("-1")] if "-1" in names else names)
     return tuple(map(str, range(len(list(devices.glob("nvidia[0-9]*"))))))
@@ -181,11 +180,11 @@ class Cards:
 
         A job that chooses its card itself keeps its choice.
         """
-        if not self._has_cards or job.backend == "virtual" or _VISIBLE in environment_of(job, {}):
+        if not self._has_cards or job.backend == "virtual" or VISIBLE_CARDS in environment_of(job, {}):
             yield job
             return
         card = self._free.get()
         try:
-            yield replace(job, environment={**job.environment, _VISIBLE: card})
+            yield replace(job, environment={**job.environment, VISIBLE_CARDS: card})
         finally:
             self._free.put(card)

@@ -26,13 +26,13 @@ from oomscope.bisect.run.experiment import OutOfTimeError
 from oomscope.bisect.run.identity import Machine
 from oomscope.errors import MachineUnfitError, UsageError
 from oomscope.printable import quoted
-from oomscope.probe.job import CheckoutTarget, OnProgress, ProbeJob, Progress
+from oomscope.probe.job import CheckoutTarget, CommandTarget, OnProgress, ProbeJob, Progress, RunsOn
 from oomscope.probe.machine.checks import check_environment
-from oomscope.probe.machine.environment import ON_LOAN, environment_of, own_environment
+from oomscope.probe.machine.environment import ON_LOAN, VISIBLE_CARDS, environment_of, own_environment
 from oomscope.probe.process import launch
 from oomscope.probe.process.launch import StoppedError
 from oomscope.probe.process.tempdirs import tempdir
-from oomscope.probe.result import Failure, ProbeResult
+from oomscope.probe.result import Failure, ProbeResult, without_measurement
 
 if TYPE_CHECKING:
     from submitit import Executor, Job
@@ -47,8 +47,6 @@ OURS = frozenset(
 """Options of sbatch that say how a job is run and how its result comes back, which this module decides."""
 _OF_THE_JOB = ("SLURM", "SBATCH_", "SRUN_", "SUBMITIT_", "PMI_", "PMIX_")
 """Prefixes of variables that a launcher sets: a target that saw them would take itself for a rank of a larger job."""
-_LENT = "CUDA_VISIBLE_DEVICES"
-"""Names the cards of its node that a job was given."""
 _LOOK_S = 0.25
 _CANCEL_S = 15.0
 """Seconds to wait for a cancelled job: its node may still write into the checkout."""
@@ -105,7 +103,7 @@ class ClusterRunner:
 
     def machine(self, environment: Mapping[str, str]) -> Machine:
         """Return this machine's versions and packages, which the nodes share, with the options that choose nodes."""
-        variables = {name: value for name, value in environment.items() if name != _LENT}
+        variables = {name: value for name, value in environment.items() if name != VISIBLE_CARDS}  # the cluster sets it
         options = ",".join(f"{name}={value}" for name, value in sorted(self.options.items()))
         return replace(Machine.here(variables), gpus=(f"slurm {options}",))
 
@@ -205,8 +203,8 @@ def _as_submitted() -> Iterator[None]:
 
 
 def _failed(job: ProbeJob, failure: Failure) -> ProbeResult:
-    backend = "virtual" if job.backend == "auto" else job.backend
-    return ProbeResult(backend=backend, outcome="error", rank=job.rank, world_size=job.world_size, failure=failure)
+    backend: RunsOn = "virtual" if job.backend == "auto" else job.backend
+    return without_measurement(job, "command" if isinstance(job.target, CommandTarget) else backend, failure)
 
 
 def sbatch_options(words: Iterable[str]) -> SbatchOptions:

@@ -46,7 +46,7 @@ def history_command(
     """
     from oomscope.files import real_path
     from oomscope.gate.checkouts import home_of
-    from oomscope.gate.ledger.history import SCHEMA_VERSION, trends
+    from oomscope.gate.ledger import history
     from oomscope.gate.ledger.ledger import Ledger
     from oomscope.gate.suite.identity import series_of
     from oomscope.gate.suite.metrics import METRICS
@@ -67,7 +67,7 @@ def history_command(
             for name in tuple(dict.fromkeys(names)) or (None,)
             for point in open_ledger.points(name, suite=series, last=last)
         ]
-    found = trends(points, metric)
+    found = history.trends(points, metric)
     known = {trend.name for trend in found}
     for name in names:
         if name not in known:
@@ -82,7 +82,7 @@ def history_command(
     }
     lost = files.write(makes)
     if as_json:
-        print_json({"schema_version": SCHEMA_VERSION, "trends": [trend.to_json() for trend in found]})
+        print_json({"schema_version": history.SCHEMA_VERSION, "trends": [trend.to_json() for trend in found]})
     else:
         from oomscope.report.commands.gate_history import history_report
 

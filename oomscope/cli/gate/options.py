@@ -17,12 +17,12 @@ from oomscope.cli.terminal.progress import shown_progress
 from oomscope.errors import InputError, UsageError
 
 if TYPE_CHECKING:
-    from oomscope.gate.night.cases import Probe
     from oomscope.gate.night.result import CaseResult, GateResult
     from oomscope.gate.night.run import Announce
     from oomscope.gate.suite.suite import Suite
     from oomscope.probe.job import ProbeJob
     from oomscope.probe.result import ProbeResult
+    from oomscope.probe.tuning.variants import Probe
 
 
 MOST_RESULT_BYTES = 1024**3

@@ -133,8 +133,8 @@ def calibrate_command(
     The warn band is the spread, the fail band twice that, or the metric's default where that is wider. Bands in the
     suite come before them. On a virtual card the spread is zero.
     """
+    from oomscope.gate import calibrate
     from oomscope.gate.baseline import load_baseline
-    from oomscope.gate.calibrate import SCHEMA_VERSION, calibrate
     from oomscope.gate.night.cases import plan_of
     from oomscope.gate.suite.identity import baseline_beside
     from oomscope.gate.suite.suite import load_suite
@@ -148,7 +148,9 @@ def calibrate_command(
     for case in chosen.cases:
         with shown_progress(case.name, verbosity) as ticker:
             ticker.stage("repetition", 0, repeats)
-            found.append(calibrate(case, probe, repeats, lambda done: ticker.stage("repetition", done, repeats)))
+            found.append(
+                calibrate.calibrate(case, probe, repeats, lambda done: ticker.stage("repetition", done, repeats))
+            )
     with held(path):
         before = load_baseline(path)
         entries = {each.name: (each, before.find(each.name, each.key)) for each in found}
@@ -158,7 +160,7 @@ def calibrate_command(
             write_file(path, before.accepting(bands).to_text())
     if as_json:
         document = {"cases": [each.to_json() for each in found], "without_baseline": lacking, "baseline": str(path)}
-        print_json({"schema_version": SCHEMA_VERSION, **document})
+        print_json({"schema_version": calibrate.SCHEMA_VERSION, **document})
     else:
         from oomscope.report.commands.gate import calibration_report
 

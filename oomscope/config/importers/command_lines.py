@@ -257,7 +257,7 @@ def _add_assigned(arguments: Arguments, lines: list[str], wanted: str | None) ->
     choice = [name for name in functions if name and any(all_of(name, set()))]
     if wanted is None and len(choice) > 1:
         message = f"several functions set values: {', '.join(choice)}"
-        remedy = f"choose one: oomscope config import {arguments.source}:{choice[-1]}"
+        remedy = f"choose one, as in {arguments.source}:{choice[-1]}; for bisect and the gate import it to a file"
         raise InvalidConfigError([Problem(message, arguments.source, remedy)])
     arguments.items += all_of(None, set())
     for name in [wanted] if wanted else choice:

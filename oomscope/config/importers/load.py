@@ -26,18 +26,19 @@ def load_in(
     text: str | bytes,
     *,
     source: str,
+    function: str | None = None,
     overrides: Sequence[str] = (),
     preset: str | None = None,
     enforce: bool = True,
 ) -> LoadedConfig:
-    """Return the configuration that a document in ``dialect`` is; None: one of oomscope's own.
+    """Return the configuration that a document in ``dialect``, or one ``function`` of it, is; None: of oomscope's own.
 
     Raises:
         InvalidConfigError: as for :func:`load_arguments`.
     """
     if dialect is None:
         return load_text(text, source=source, overrides=overrides, enforce=enforce)
-    return load_arguments(read_arguments(text, source), dialect, overrides, preset=preset, enforce=enforce)
+    return load_arguments(read_arguments(text, source, function), dialect, overrides, preset=preset, enforce=enforce)
 
 
 def load_arguments(

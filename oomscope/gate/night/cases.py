@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import traceback
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,13 +18,10 @@ from oomscope.probe.ranks import chosen_ranks, probe_ranks
 from oomscope.probe.result import ProbeResult
 from oomscope.probe.targets.recipes import check_target
 from oomscope.probe.targets.settings import harness_settings
+from oomscope.probe.tuning.variants import Probe
 
 if TYPE_CHECKING:
     from oomscope.config.schema import Config
-
-
-Probe = Callable[[ProbeJob, threading.Event], ProbeResult]
-"""Measures a job, and raises ``launch.StoppedError`` soon after the event was set: the gate's only way to a device."""
 
 
 @dataclass(frozen=True, kw_only=True)

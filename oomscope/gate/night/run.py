@@ -17,7 +17,7 @@ import oomscope
 from oomscope.errors import ExitCode, OomscopeError
 from oomscope.files import real_path
 from oomscope.gate.baseline import Baseline, Entry, Key
-from oomscope.gate.night.cases import CasePlan, Probe, plan_of, traced
+from oomscope.gate.night.cases import CasePlan, plan_of, traced
 from oomscope.gate.night.compare import REPORT_IT, MetricRow, compare_case
 from oomscope.gate.night.result import CaseResult, GateResult, MeasuredCommit
 from oomscope.gate.night.status import GREEN, Status
@@ -25,7 +25,7 @@ from oomscope.gate.suite.identity import Home
 from oomscope.gate.suite.metrics import values_of
 from oomscope.gate.suite.suite import Case, Suite
 from oomscope.probe.process.launch import StoppedError
-from oomscope.probe.tuning.variants import side_by_side
+from oomscope.probe.tuning.variants import Probe, side_by_side
 
 Announce = Callable[[int, int, CaseResult], None]
 """Called after each case: how many are done, of how many, and the case."""

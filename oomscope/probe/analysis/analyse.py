@@ -7,7 +7,7 @@ are left out, so that two runs of one job write equal files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -24,11 +24,10 @@ from oomscope.probe.result import (
     ProbeResult,
     ReservedPeak,
     RunCurves,
-    Site,
     StepPeak,
     SurvivedFailures,
 )
-from oomscope.snapshot.accounting.attribution import by_category, by_site, by_stack, column_of, moments_shown
+from oomscope.snapshot.accounting.attribution import SiteOf, by_category, by_site, by_stack, column_of, moments_shown
 from oomscope.snapshot.accounting.timeline import Timeline, decimate
 from oomscope.snapshot.judge.leaks import MIN_ITERATIONS, find_leak, undecided_growth
 from oomscope.snapshot.judge.verdict import FailedElsewhere, FailedRequest, judge
@@ -37,13 +36,11 @@ from oomscope.snapshot.replay.fixes import Rules
 from oomscope.snapshot.replay.gaps import request_as_seen
 from oomscope.snapshot.replay.replay import Device
 from oomscope.snapshot.replay.segment_map import segments_after
-from oomscope.snapshot.trace import Action, Category, Stack, Trace
+from oomscope.snapshot.trace import Action, Category, Trace
 from oomscope.snapshot.verdict_types import LeakSuspect, Verdict
 from oomscope.units import format_size
 from oomscope.virtual.extensions import own_runtimes
 
-ChooseSite = Callable[[Stack, str], Site | None]
-"""Returns the line that stands for a stack, given the module."""
 RULES: Final = "allocator_rules"
 """The key of ``Measurement.versions`` that names the torch whose allocator rules fit a recording of unknown origin."""
 
@@ -184,7 +181,7 @@ def reserved_peak_of(timeline: Timeline, rules: Rules | None = None) -> Reserved
     )
 
 
-def place_of(trace: Trace, event: int, choose: ChooseSite) -> dict[str, Any]:
+def place_of(trace: Trace, event: int, choose: SiteOf) -> dict[str, Any]:
     """Return iteration, phase, microbatch and site of ``event``; all unknown before the first one.
 
     The site of an event in backward is the forward line that caused it, where that is known.

@@ -14,13 +14,14 @@ from dataclasses import replace
 from typing import Final
 
 from oomscope.allocator import AllocatorSettings
+from oomscope.allocator.alloc_conf import EXPANDABLE, merged
 from oomscope.errors import AllocatorConfError
 from oomscope.probe.analysis.analyse import rules_of
 from oomscope.probe.job import ProbeJob, RunsOn
 from oomscope.probe.measurement import Ending, FailedAllocation, Measurement
 from oomscope.probe.result import ProbeResult
 from oomscope.snapshot.judge.confirmed import confirmed, is_tight
-from oomscope.snapshot.replay.fixes import WITH_FRACTION, Rules, merged
+from oomscope.snapshot.replay.fixes import WITH_FRACTION, Rules
 from oomscope.snapshot.replay.gaps import request_as_seen
 from oomscope.snapshot.trace import Action
 from oomscope.snapshot.verdict_types import FixTried, Verdict
@@ -32,10 +33,9 @@ SECONDS: Final = 60.0
 """No run begins that is expected to end later, while no setting is known that leaves room; the first always begins."""
 SECONDS_IF_CURED: Final = 10.0
 """Seconds by which a run must be expected to end once such a setting is known: the rest is for the table."""
-EXPANDABLE: Final = "expandable_segments:True"
 _WITH_EXPANDABLE: Final = (
-    "expandable_segments:True,large_segment_size_mb:12",
-    "expandable_segments:True,large_segment_size_mb:16",
+    f"{EXPANDABLE},large_segment_size_mb:12",
+    f"{EXPANDABLE},large_segment_size_mb:16",
 )
 """Settings with smaller pages: with 20 MiB, the default, a request above 1 MiB may need 20 MiB in one piece."""
 _WITHOUT_EXPANDABLE: Final = (

@@ -13,7 +13,7 @@ from typing import Final
 from oomscope import virtual
 from oomscope.errors import MachineUnfitError
 from oomscope.probe.job import Backend, ProbeJob, ProgramTarget, RunsOn
-from oomscope.probe.machine.environment import environment_of
+from oomscope.probe.machine.environment import VISIBLE_CARDS, environment_of
 from oomscope.probe.machine.nvml import list_cards
 from oomscope.virtual import loading
 from oomscope.virtual.installed_torch import find_torch
@@ -32,7 +32,7 @@ def backend_of(job: ProbeJob, environment: Mapping[str, str] = os.environ) -> Ru
     is_program = isinstance(job.target, ProgramTarget)
     if is_program and job.world_size > 1:  # only a virtual card plays a rank whose peers are not there
         return "virtual"
-    hidden = environment_of(job, environment).get("CUDA_VISIBLE_DEVICES") in _HIDES_CARDS
+    hidden = environment_of(job, environment).get(VISIBLE_CARDS) in _HIDES_CARDS
     if not hidden and (is_program or _torch_has_cuda()) and has_card():
         return "cuda"
     return "virtual"

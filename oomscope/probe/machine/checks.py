@@ -10,13 +10,13 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from oomscope.allocator.alloc_conf import VARIABLE
 from oomscope.allocator.settings import AllocatorSettings
 from oomscope.errors import AllocatorConfError, ConfigError, OomscopeError
 from oomscope.printable import quoted
 from oomscope.probe.job import ProbeJob
 from oomscope.probe.machine.environment import CUBLAS_VARIABLE, allocator_variable
 from oomscope.probe.machine.fingerprint import installed_torch
+from oomscope.torch_versions import CONF_VARIABLE
 from oomscope.units import format_size
 from oomscope.virtual.cards import DEFAULT_CARD, Card, find_card
 
@@ -90,7 +90,7 @@ def check_environment(job: ProbeJob, environment: Mapping[str, str]) -> None:
     try:
         _allocator(environment[name])
     except AllocatorConfError as error:
-        place = (error.where or VARIABLE).replace(VARIABLE, name, 1)
+        place = (error.where or CONF_VARIABLE).replace(CONF_VARIABLE, name, 1)
         raise AllocatorConfError(error.message, where=f"environment variable {place}", remedy=error.remedy) from None
 
 

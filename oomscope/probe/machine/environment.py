@@ -17,14 +17,16 @@ from pathlib import Path
 from typing import Final
 
 from oomscope.probe.job import CheckoutTarget, ProbeJob
+from oomscope.torch_versions import CONF_VARIABLE, OLD_CONF_VARIABLE
 
 ON_LOAN = threading.RLock()
 """Lock held while this process has other variables than its own, for a library that passes them on."""
 
-ALLOCATOR_VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+ALLOCATOR_VARIABLES = (OLD_CONF_VARIABLE, CONF_VARIABLE)
 """Both names of torch's allocator settings. Only the first that is set, even to nothing, is read: torch 2.13 neither
 merges nor parses the other."""
 CUBLAS_VARIABLE = "CUBLAS_WORKSPACE_CONFIG"
+VISIBLE_CARDS = "CUDA_VISIBLE_DEVICES"
 MEASURED_VARIABLES = (
     *ALLOCATOR_VARIABLES,
     CUBLAS_VARIABLE,
@@ -32,13 +34,12 @@ MEASURED_VARIABLES = (
     "PYTORCH_NO_CUDA_MEMORY_CACHING",
     "TORCH_CUDNN_SDPA_ENABLED",
     "NVIDIA_TF32_OVERRIDE",
-    "CUDA_VISIBLE_DEVICES",
+    VISIBLE_CARDS,
     "CUDA_MODULE_LOADING",
     "CUDA_DEVICE_MAX_CONNECTIONS",
 )
 """Variables that change what is allocated: part of a measurement's fingerprint."""
 
-_VISIBLE = "CUDA_VISIBLE_DEVICES"
 _OF_THE_CONTEXT = {"CUDA_MODULE_LOADING", "CUDA_DEVICE_MAX_CONNECTIONS"}
 """Measured variables that change the CUDA context alone, and nothing that torch allocates."""
 _FIXED = {"PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1"}
@@ -64,7 +65,7 @@ def own_environment() -> dict[str, str]:
 
 def variables_to_repeat(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that another machine needs as well to allocate the same."""
-    return {name: environment[name] for name in MEASURED_VARIABLES if name in environment and name != _VISIBLE}
+    return {name: environment[name] for name in MEASURED_VARIABLES if name in environment and name != VISIBLE_CARDS}
 
 
 def request_variables(job: ProbeJob, environment: Mapping[str, str]) -> dict[str, str]:
@@ -130,8 +131,8 @@ def child_environment(job: ProbeJob, environment: Mapping[str, str]) -> dict[str
     child = {**usual_environment(variables), **of_the_job, **_FIXED}
     if isinstance(job.target, CheckoutTarget):
         child["PYTHONDONTWRITEBYTECODE"] = "1"
-    if job.backend == "virtual" and _VISIBLE not in job.environment:
-        child.pop(_VISIBLE, None)
+    if job.backend == "virtual" and VISIBLE_CARDS not in job.environment:
+        child.pop(VISIBLE_CARDS, None)
     conf, workspace = allocator_conf(job, child), cublas_workspace_config(job, child)
     for name in ALLOCATOR_VARIABLES:
         child.pop(name, None)

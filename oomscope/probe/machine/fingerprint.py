@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -37,14 +37,14 @@ def fingerprint(environment: Mapping[str, str]) -> dict[str, str]:
 
 def versions() -> dict[str, str]:
     """Return the versions of Python, oomscope and :data:`PACKAGES`; ``none`` where one is not installed."""
-    packages = {name: _version(name) for name in PACKAGES}
+    packages = {name: version_of(name) or _NONE for name in PACKAGES}
     return {"python": platform.python_version(), "oomscope": oomscope.__version__, **packages}
 
 
 def installed_torch() -> str:
     """Return the installed torch's version, such as ``2.13``; without one, that whose rules the allocator assumes."""
-    version = _version("torch")
-    return DEFAULT_RULES if version == _NONE else ".".join(version.split(".")[:2])
+    version = version_of("torch")
+    return DEFAULT_RULES if version is None else ".".join(version.split(".")[:2])
 
 
 @cache
@@ -54,19 +54,30 @@ def sources_hash() -> str:
 
 
 def hash_of(root: Path) -> str:
-    """Return the SHA-256, in hex, of the names and bytes of all files under ``root``."""
+    """Return :func:`hash_of_files` of all files under ``root`` but bytecode."""
+    return hash_of_files(root, (path for path in root.rglob("*") if _BYTECODE not in path.parts and path.is_file()))
+
+
+def hash_of_files(root: Path, paths: Iterable[Path]) -> str:
+    """Return the SHA-256, in hex, of the names below ``root`` and bytes of ``paths``, without what cannot be read."""
     digest = hashlib.sha256()
-    for path in sorted(path for path in root.rglob("*") if _BYTECODE not in path.parts and path.is_file()):
-        content = path.read_bytes()
-        digest.update(f"{path.relative_to(root).as_posix()}\0{len(content)}\0".encode())
+    for path in sorted(paths):
+        try:
+            content = path.read_bytes()
+        except OSError:
+            continue  # a dangling link: nothing can import it
+        digest.update(f"{path.relative_to(root).as_posix()}\0{len(content)}\0".encode(errors="surrogateescape"))
         digest.update(content)
     return digest.hexdigest()
 
 
 @cache
-def _version(name: str) -> str:
-    """Return the version that is installed, read once: it takes a millisecond, and probes ask for four each."""
+def version_of(name: str) -> str | None:
+    """Return the version that is installed of a distribution, None where there is none.
+
+    It is read once: that takes a millisecond, and probes ask for four each.
+    """
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        return _NONE
+        return None

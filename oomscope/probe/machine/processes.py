@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import select
 import signal
 import socket
@@ -134,6 +135,11 @@ def receive(control: socket.socket, deadline: float) -> Any:
     if not message:
         raise ConnectionResetError
     return json.loads(message)
+
+
+def cores() -> int:
+    """Return the cores that this process may run on, where the system says; else those of the machine."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def kernel_oom_kills() -> int:

@@ -22,6 +22,7 @@ from pathlib import Path
 from oomscope.capture.arming import PYTHON_PATH
 from oomscope.capture.singleton import PROBE_MARK
 from oomscope.errors import ExitCode, MachineUnfitError
+from oomscope.files import tail_of
 from oomscope.probe.job import CheckoutTarget, CommandTarget, OnProgress, ProbeJob, Progress, StartedTarget
 from oomscope.probe.machine.backends import backend_of
 from oomscope.probe.machine.checks import check_environment
@@ -41,7 +42,6 @@ from oomscope.virtual.installed_torch import required_torch
 
 WORKER = own_program("oomscope.probe.process.worker")
 """Command line of the child."""
-_LOG_TAIL_BYTES = 16 * 1024
 _LOOK_S = 0.25
 
 
@@ -282,11 +282,7 @@ def _with_output(result: ProbeResult, output: str) -> ProbeResult:
 
 
 def _tail(path: Path) -> str:
-    """Return the end of a log, from a line's beginning."""
     if not path.is_file():
         return ""
     with path.open("rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - _LOG_TAIL_BYTES))
-        text = file.read().decode(errors="replace")
-    return text if size <= _LOG_TAIL_BYTES else text.partition("\n")[2]
+        return tail_of(file.fileno())

@@ -27,6 +27,7 @@ from oomscope.probe.machine.backends import backend_of
 from oomscope.probe.machine.environment import (
     ALLOCATOR_VARIABLES,
     CUBLAS_VARIABLE,
+    VISIBLE_CARDS,
     own_environment,
     usual_environment,
 )
@@ -40,7 +41,7 @@ from oomscope.virtual.loading import has_gpu
 
 MOST_PARENTS = 2
 """Warm parents at once, a few hundred MiB each."""
-OF_THE_JOB = (*ALLOCATOR_VARIABLES, CUBLAS_VARIABLE, "CUDA_VISIBLE_DEVICES", NO_BYTECODE)
+OF_THE_JOB = (*ALLOCATOR_VARIABLES, CUBLAS_VARIABLE, VISIBLE_CARDS, NO_BYTECODE)
 """Variables that may differ between workers of one parent: a GPU's libraries alone, which the parent does not touch,
 read them, except the last, which a worker heeds when it is forked."""
 

@@ -22,7 +22,7 @@ from oomscope.snapshot.infer.category_rules import CUBLAS_WORKSPACES
 from oomscope.snapshot.read.build_snapshot import empty_trace
 from oomscope.snapshot.sites import is_measuring
 from oomscope.snapshot.trace import AFTER_BACKWARD, OTHER, Action, Moment, Segment, Snapshot, Stack, Trace
-from oomscope.torch_versions import KEEPS_WORKSPACES
+from oomscope.torch_versions import KEEPS_WORKSPACES, OLD_CONF_VARIABLE
 
 _COUNTERS: Final = {
     "num_alloc_retries": "num_alloc_retries",
@@ -102,7 +102,7 @@ def measurement_of(
         stats=AllocatorStats(**{name: int(stats[key]) for name, key in _COUNTERS.items()}),
         oom=failed,
         truncated=truncated,
-        allocator_conf=str(snapshot.allocator_settings.get("PYTORCH_CUDA_ALLOC_CONF", "")),
+        allocator_conf=str(snapshot.allocator_settings.get(OLD_CONF_VARIABLE, "")),
     )
 
 

@@ -24,6 +24,7 @@ from typing import Final
 from oomscope.capture.arming import STARTED, with_startup
 from oomscope.capture.singleton import PROBE_MARK
 from oomscope.errors import InputError, OomscopeError, TargetError
+from oomscope.files import tail_of
 from oomscope.printable import quoted
 from oomscope.probe.analysis.failures import Refusal, refusal_in_text
 from oomscope.probe.git_bisect import UNTESTABLE
@@ -50,7 +51,6 @@ _LIMIT_VARIABLE: Final = "OOMSCOPE_LIMIT_BYTES"
 LONGEST: Final = 64 * 1024
 """Most bytes of a line that are read."""
 _SHOWN: Final = 160
-_TAIL: Final = 16 * 1024
 _PRINTED: Final = Site(file="", line=0, function="(the number that the command printed)")
 _SHELL: Final = "no shell reads the command: for pipes and variables write sh -c '…'"
 _PRINTS: Final = "print the number on a separate line, or fix --metric-regex"
@@ -230,13 +230,6 @@ def _lines(descriptor: int, start: int) -> Iterator[str]:
             if whole:
                 yield piece.decode(errors="replace").rstrip("\r\n")
             whole = piece.endswith(b"\n")
-
-
-def tail_of(descriptor: int, start: int) -> str:
-    """Return the end of the file open as ``descriptor``, of its content after byte ``start``."""
-    size = os.fstat(descriptor).st_size
-    begin = max(start, size - _TAIL)
-    return os.pread(descriptor, size - begin, begin).decode(errors="replace")
 
 
 def metric_in(output: CommandOutput, pattern: str) -> tuple[int, str]:

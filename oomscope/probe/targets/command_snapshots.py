@@ -12,12 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from oomscope.errors import InputError
-from oomscope.probe.analysis.analyse import RULES, ChooseSite, phases_of, place_of, reserved_peak_of
+from oomscope.probe.analysis.analyse import RULES, phases_of, place_of, reserved_peak_of
 from oomscope.probe.analysis.sites import SiteRule, site_rule
 from oomscope.probe.job import ProbeJob
 from oomscope.probe.machine.fingerprint import versions
 from oomscope.probe.result import Oom, Peak, ProbeResult, RunCurves, Site
-from oomscope.snapshot.accounting.attribution import by_site, by_stack, moments_shown
+from oomscope.snapshot.accounting.attribution import SiteOf, by_site, by_stack, moments_shown
 from oomscope.snapshot.accounting.timeline import decimate
 from oomscope.snapshot.explain.analysis import Analysis, analyse
 from oomscope.snapshot.judge.verdict import failure_of
@@ -175,7 +175,7 @@ def _named(rule: SiteRule, file: str) -> str:
     return rule.name_of(file) if Path(file).is_absolute() else file
 
 
-def _chooser(rule: SiteRule) -> ChooseSite:
+def _chooser(rule: SiteRule) -> SiteOf:
     """Return what chooses a line: the checkout's innermost one, else as for a file from anywhere."""
 
     def choose(stack: Stack, module: str = "") -> Site | None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from math import isqrt
 from typing import Any, Literal
 
+from oomscope.allocator.alloc_conf import EXPANDABLE, merged
 from oomscope.config.schema import Config
 from oomscope.probe.tuning.shorthand import offload_overrides, recompute_overrides
 
@@ -57,11 +58,9 @@ def _is_null_already(override: str, values: Mapping[str, Any]) -> bool:
 
 def _allocator(config: Config) -> Iterator[Remedy]:
     conf = config.allocator.conf
-    if "expandable_segments:True" in conf.replace(" ", ""):
-        return
-    kept = ",".join(part for part in conf.split(",") if part and not part.strip().startswith("expandable_segments"))
-    joined = ",".join(part for part in (kept, "expandable_segments:True") if part)
-    yield Remedy(family="allocator", name="expandable segments", overrides=(f"allocator.conf={joined}",))
+    expandable = merged(conf, EXPANDABLE)
+    if expandable != merged(conf, ""):
+        yield Remedy(family="allocator", name="expandable segments", overrides=(f"allocator.conf={expandable}",))
 
 
 def _mask(config: Config) -> Iterator[Remedy]:

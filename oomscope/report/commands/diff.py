@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Literal, TypeAlias, TypeVar
 
+from oomscope.printable import one_line
 from oomscope.report import parts
 from oomscope.report.parts import columns, line
-from oomscope.report.sentences import count, left_out_texts, moment_text, one_line, site_text, unread_text
+from oomscope.report.sentences import count, left_out_texts, moment_text, site_text, unread_text
 from oomscope.report.stacks import NO_STACKS, Stacks
 from oomscope.snapshot.accounting.attribution import NO_STACK, OLDER
 from oomscope.snapshot.compare.changes import Change, LineChange, NamedChange

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import Final, NamedTuple
 
+from oomscope.printable import one_line
 from oomscope.report import parts
 from oomscope.report.commands.explain_sentences import (
     advice,
@@ -32,7 +33,6 @@ from oomscope.report.sentences import (
     category_text,
     count,
     left_out_texts,
-    one_line,
     unread_text,
 )
 from oomscope.report.stacks import NO_STACKS, Stacks

@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from typing import Final, Literal
 
 from oomscope.allocator.settings import parse_version
-from oomscope.report.sentences import category_text, count, moment_text, one_line, percent, site_text
-from oomscope.report.verdict_text import NEW_VARIABLE, advice_text
+from oomscope.printable import one_line
+from oomscope.report.sentences import category_text, count, moment_text, percent, site_text
+from oomscope.report.verdict_text import advice_text
 from oomscope.report.what_to_reduce import BATCH_PHASES, step_remedies, what_to_reduce
+from oomscope.snapshot.accounting.attribution import AT_END, AT_FAILURE, AT_PEAK
 from oomscope.snapshot.explain.explanation import DeviceExplanation, Explanation
 from oomscope.snapshot.explain.rank_set import RankRow, RankSet
 from oomscope.snapshot.sites import Site
+from oomscope.torch_versions import CONF_VARIABLE, OLD_CONF_VARIABLE
 from oomscope.units import MiB, format_size
 
 WORTH_A_SETTING: Final = 0.05
@@ -24,7 +27,6 @@ GROWN_PART: Final = 10
 """Divisor of the live bytes: a line that grows is mentioned if it holds that part of them."""
 _UNSURE: Final = ("none", "low")
 """Confidences of a category on which no advice is based."""
-OLD_VARIABLE: Final = "PYTORCH_CUDA_ALLOC_CONF"
 _NEW_SINCE: Final = (2, 10)
 _FOUND_BEFORE_2_12: Final = "2.11"
 """Version for every torch up to 2.11, if the rules were found by what repeats the recording best."""
@@ -112,7 +114,7 @@ def devices_status_text(devices: Sequence[DeviceExplanation]) -> str:
 
 def when_text(device: DeviceExplanation) -> str:
     """Return the moment that the tables are of, in words."""
-    return {"failure": "at the failed allocation", "end": "at the end", "peak": "at the peak"}[moment(device)]
+    return {"failure": AT_FAILURE, "end": AT_END, "peak": AT_PEAK}[moment(device)]
 
 
 def moment(device: DeviceExplanation) -> Literal["failure", "end", "peak"]:
@@ -272,4 +274,4 @@ def differing_categories(rows: Sequence[RankRow]) -> list[str]:
 def conf_variable(device: DeviceExplanation) -> str:
     """Return the variable that the torch of a recording reads, as do all others that it may have been."""
     is_old = device.version_source == "found" and device.torch_version == _FOUND_BEFORE_2_12
-    return OLD_VARIABLE if is_old or parse_version(device.torch_version) < _NEW_SINCE else NEW_VARIABLE
+    return OLD_CONF_VARIABLE if is_old or parse_version(device.torch_version) < _NEW_SINCE else CONF_VARIABLE

@@ -26,7 +26,7 @@ NUMBERS: Final = ("Metric", "number:Expected", "number:Measured", "number:Differ
 
 def gate_report(night: GateResult, commands: Commands | None = None) -> Iterator[parts.Part]:
     """Yield the whole report, with ``commands`` to go on by; without them, with those for any folder."""
-    yield from (_status(night), case_table(night.cases, night), metric_table(night.cases, night))
+    yield from (_status(night), case_table(night.cases, night), metric_table(night.cases))
     if remarks := [(case.name, text) for case in night.cases for text in _remarks(case)]:
         yield from (parts.Heading(text="Remarks"), parts.Facts(rows=remarks))
     if culprits := [(case.name, gate_sentences.culprit_text(case.culprit)) for case in night.cases if case.culprit]:
@@ -69,7 +69,7 @@ def _numbers(row: MetricRow) -> Sequence[parts.Value]:
     return name, *(Cell(text=text, number=number) for text, number in zip(texts, numbers, strict=True))
 
 
-def metric_table(cases: Sequence[CaseResult], night: GateResult) -> parts.Table:
+def metric_table(cases: Sequence[CaseResult]) -> parts.Table:
     """Return every metric of ``cases`` that is not as expected, with the bands beyond which it warns and fails."""
     return parts.Table(
         title="Metrics that are not as expected",
@@ -166,7 +166,7 @@ def _detail(
         told = probe.verdict.headline if probe and probe.verdict else ""
         yield from _culprit_parts(case.culprit, told, forge)
     yield parts.Commands(title="Measure it again", commands=[commands.run([case.name])])
-    yield metric_table([case], night)
+    yield metric_table([case])
     if probe is not None and probe.peak is not None:
         yield parts.Heading(text=f"The measurement of {case.name}: {status_text(probe)}", level=3)
         yield parts.line(f"{rank_text(probe)} · {device_text(probe)}", "soft")

@@ -22,8 +22,7 @@ from oomscope.snapshot.explain.drawing import Drawing, draw
 from oomscope.snapshot.explain.explain_path import explain_path
 from oomscope.snapshot.explain.explanation import Explanation
 from oomscope.snapshot.explain.rank_set import RankSet
-from oomscope.units import parse_size
-from oomscope.virtual.cards import find_card
+from oomscope.virtual.cards import named_card
 
 FRAME = (
     '<iframe title="oomscope explain" sandbox="allow-scripts" srcdoc="{}" '
@@ -69,7 +68,7 @@ def explain(
     device: int | None = None,
     limit: str | int | None = None,
     gpu: str | None = None,
-    non_torch: str | int = 0,
+    non_torch: str | int | None = None,
     torch_version: str | None = None,
     redact: Level | None = None,
 ) -> Explained:
@@ -79,20 +78,17 @@ def explain(
 
     Raises:
         SnapshotError: the file cannot be read or trusted.
-        UsageError: the file knows no such device, two cards are named, or ``redact`` is no level.
+        UsageError: the file knows no such device, two cards are named, memory outside PyTorch is given without a card
+            or leaves nothing of it, or ``redact`` is no level.
     """
     if redact is not None and redact not in get_args(Level):
         raise UsageError(f"redact={redact!r}: no such level", remedy=f"give one of {', '.join(get_args(Level))}")
-    if limit is not None and gpu is not None:
-        raise UsageError(f"both limit={limit!r} and gpu={gpu!r}", remedy="name one card")
-    total = None if limit is None else parse_size(limit)
-    if gpu is not None:
-        total = find_card(gpu).total_bytes
+    total, outside = named_card(limit, gpu, non_torch)
     found, analyses = explain_path(
         Path(fspath(path)),
         device=device,
         limit=total,
-        non_torch=parse_size(non_torch),
+        non_torch=outside,
         torch_version=torch_version,
     )
     drawings = tuple(map(draw, analyses))

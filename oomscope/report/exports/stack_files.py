@@ -10,8 +10,8 @@ import json
 from collections.abc import Iterator, Sequence
 
 import oomscope
-from oomscope.printable import printable
-from oomscope.report.sentences import one_line, site_text
+from oomscope.printable import one_line, printable
+from oomscope.report.sentences import site_text
 from oomscope.snapshot.accounting.attribution import AT_PEAK
 from oomscope.snapshot.accounting.stack_tree import LiveStacks
 from oomscope.snapshot.explain.drawing import Drawing

@@ -36,7 +36,7 @@ from oomscope.report.html.page import FEWEST, fitting, render
 from oomscope.report.sentences import count
 from oomscope.report.stacks import Stacks
 from oomscope.report.verdict_text import LINE_TABLE
-from oomscope.snapshot.accounting.attribution import AT_PEAK
+from oomscope.snapshot.accounting.attribution import AT_FAILURE, AT_PEAK
 from oomscope.snapshot.accounting.stack_tree import LiveStacks
 from oomscope.snapshot.compare.changes import side_by_side
 from oomscope.snapshot.compare.diff import DeviceDifference, Difference
@@ -85,7 +85,7 @@ def probe_page(result: ProbeResult, *, title: str, drawing: Drawing | None = Non
     def page(share: float) -> str:
         figures = _run_figures(result, flames, share)
         if drawing is not None:
-            when = "at the peak" if drawing.failed_event is None else "at the failed allocation"
+            when = AT_PEAK if drawing.failed_event is None else AT_FAILURE
             figures = _device_figures(
                 *(drawing, flames, 0, share), table=LINE_TABLE, when=when, available=result.available_bytes
             )

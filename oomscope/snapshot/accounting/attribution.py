@@ -131,7 +131,9 @@ def by_stack(
     )
 
 
+AT_FAILURE: Final = "at the failed allocation"
 AT_PEAK: Final = "at the peak"
+AT_END: Final = "at the end"
 
 
 def moments_shown(timeline: Timeline, *, failed_event: int | None = None) -> dict[str, Indices]:
@@ -140,11 +142,11 @@ def moments_shown(timeline: Timeline, *, failed_event: int | None = None) -> dic
     peak = timeline.peak_event()
     moments = {}
     if failed_event is not None:
-        moments["at the failed allocation"] = timeline.lifetimes.held_at(failed_event - 1)
+        moments[AT_FAILURE] = timeline.lifetimes.held_at(failed_event - 1)
     if last >= 0:
         moments[AT_PEAK] = timeline.requested_at(peak)
     if peak != last or last < 0:
-        moments["at the end"] = timeline.requested_at(last)
+        moments[AT_END] = timeline.requested_at(last)
     return moments
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from oomscope.allocator.alloc_conf import EXPANDABLE
 from oomscope.snapshot.accounting.attribution import SiteOf, by_category
 from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.judge.headline import elsewhere_headline, headline_of, headroom_headline
@@ -27,7 +28,7 @@ from oomscope.snapshot.sites import site_of
 from oomscope.snapshot.trace import DEFAULT_POOL, NEUTRAL, Action, Segment, Trace
 from oomscope.snapshot.verdict_types import FailedIn, Gap, LeakSuspect, RestOfIteration, Tag, Verdict, VerdictKind
 
-EXPANDABLE: Final = ("expandable_segments:True",)
+_CANDIDATES: Final = (EXPANDABLE,)
 """Settings tried where nothing failed: the one that comes nearest to no overhead."""
 
 
@@ -150,7 +151,7 @@ class _Case:
         event = self.timeline.peak_event()
         live = self.timeline.requested_bytes_at(event)
         requests = requests or self._requests()
-        tried = try_settings(requests, self.rules, self.device, candidates=EXPANDABLE, baseline=baseline)
+        tried = try_settings(requests, self.rules, self.device, candidates=_CANDIDATES, baseline=baseline)
         rows = zip(tried.rows, tried.outcomes, strict=True)
         verdict = self._verdict(
             "headroom",

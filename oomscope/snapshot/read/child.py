@@ -19,6 +19,7 @@ from typing import BinaryIO, Final
 from oomscope.errors import SnapshotError
 from oomscope.snapshot.read.decode import decode
 from oomscope.snapshot.read.limits import MEMORY_PER_BYTE, MEMORY_TO_START, SECONDS_PER_MIB, SECONDS_TO_START
+from oomscope.snapshot.read.reader import AGAIN
 from oomscope.snapshot.read.snapshot_fields import flatten
 from oomscope.snapshot.read.tables import Tables
 from oomscope.units import MiB, format_size
@@ -44,7 +45,7 @@ def answer(file: BinaryIO, out: BinaryIO, limits: dict[str, int]) -> None:
         tables = Tables({}, {"error": error.message, "remedy": error.remedy})
     except MemoryError:
         message = f"reading it needs more memory than the {format_size(budget.memory)} allowed for its length"
-        tables = Tables({}, {"error": message, "remedy": "record or copy the snapshot again, or allow more"})
+        tables = Tables({}, {"error": message, "remedy": f"{AGAIN}, or allow more"})
     _set_soft(resource.RLIMIT_AS, resource.RLIM_INFINITY)  # all that is left is to hand over the result
     tables.write(out)
 

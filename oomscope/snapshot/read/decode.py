@@ -15,7 +15,8 @@ from collections.abc import Callable
 from typing import Any, BinaryIO, Final, NoReturn, TypeAlias
 
 from oomscope.errors import SnapshotError
-from oomscope.snapshot.read.limits import UNPACKED_PER_BYTE
+from oomscope.snapshot.read.limits import ALLOW_MORE, UNPACKED_PER_BYTE
+from oomscope.snapshot.read.reader import AGAIN, REMEDY
 from oomscope.units import format_size
 
 GZIP_MAGIC: Final = b"\x1f\x8b"
@@ -37,13 +38,12 @@ _MALFORMED: Final = (
 )
 """Errors of the standard unpickler and JSON reader on damaged input."""
 _JSON: Final = re.compile(rb"\s*[{[]")
-_DUMPED: Final = "give a file made by torch.cuda.memory._dump_snapshot"
 _DATA_OF: Final = frozenset({"collections", "datetime", "decimal", "numpy", "pandas", "pathlib", "torch", "uuid"})
 """Packages whose objects people put beside a snapshot; they are refused as any other, but are nothing to warn of."""
 _ZIP_MAGIC: Final = b"PK\x03\x04"
 _TORCH_SAVE_MAGIC: Final = 0x1950A86A20F9469CFC6C
 """The value that a file of ``torch.save`` began with before it was a zip archive (torch/serialization.py)."""
-_NOT_TEXT: Final = "give a file made by torch.cuda.memory._dump_snapshot; for a job's log use oomscope config import"
+_NOT_TEXT: Final = f"{REMEDY}; for a job's log use oomscope config import"
 
 
 Consumed: TypeAlias = Callable[[int], None]
@@ -68,7 +68,7 @@ def decode(file: BinaryIO, *, file_bytes: int, unpacked_bytes: int, consumed: Co
     if not (head := content.peek(64)[:64]):
         raise SnapshotError("file is empty", remedy="record the snapshot again")
     if head.startswith(_ZIP_MAGIC):
-        raise SnapshotError("a zip archive, as torch.save writes, not a memory snapshot", remedy=_DUMPED)
+        raise SnapshotError("a zip archive, as torch.save writes, not a memory snapshot", remedy=REMEDY)
     try:
         if _JSON.match(head):
             return json.loads(content.read())
@@ -78,12 +78,10 @@ def decode(file: BinaryIO, *, file_bytes: int, unpacked_bytes: int, consumed: Co
     except _MALFORMED as error:
         if not _JSON.match(head) and _is_text(head):
             raise SnapshotError("text, neither a pickle nor JSON", remedy=_NOT_TEXT) from error
-        reason = printable(str(error)) or type(error).__name__
-        raise SnapshotError(
-            f"not a readable pickle or JSON ({reason})", remedy="record or copy the snapshot again"
-        ) from error
+        reason = _brief(str(error)) or type(error).__name__
+        raise SnapshotError(f"not a readable pickle or JSON ({reason})", remedy=AGAIN) from error
     if document == _TORCH_SAVE_MAGIC:
-        raise SnapshotError("a torch.save file, not a memory snapshot", remedy=_DUMPED)
+        raise SnapshotError("a torch.save file, not a memory snapshot", remedy=REMEDY)
     return document
 
 
@@ -106,7 +104,7 @@ def _is_text(head: bytes) -> bool:
     return len(text.encode()) > len(head) - 4 and all(letter.isprintable() or letter.isspace() for letter in text)
 
 
-def printable(text: str) -> str:
+def _brief(text: str) -> str:
     """Return ``text`` for a message: one line, no control characters, not long."""
     shown = "".join(letter if letter.isprintable() else "?" for letter in text[: MAX_NAME + 1])
     return f"{shown[:MAX_NAME]}…" if len(text) > MAX_NAME else shown
@@ -134,14 +132,11 @@ class _Metered(io.RawIOBase):
             raise
         except Exception as error:  # gzip, zlib, zstd and xz each have errors of their own for damage
             raise SnapshotError(
-                f"damaged gzip, zstd or xz ({printable(str(error))})", remedy="copy the file again"
+                f"damaged gzip, zstd or xz ({_brief(str(error))})", remedy="copy the file again"
             ) from error
         self.total += count
         if self.total > self._limit:
-            raise SnapshotError(
-                f"more than the {format_size(self._limit)} allowed",
-                remedy="record fewer events (max_entries), or allow more",
-            )
+            raise SnapshotError(f"more than the {format_size(self._limit)} allowed", remedy=ALLOW_MORE)
         self._consumed(self.total)
         return count
 
@@ -150,11 +145,11 @@ class _PlainValues(pickle.Unpickler):
     """An unpickler that builds builtin containers, strings and numbers, and refuses everything else."""
 
     def find_class(self, module: str, name: str) -> NoReturn:
-        asked_for = f"{printable(module)}.{printable(name)}"
+        asked_for = f"{_brief(module)}.{_brief(name)}"
         if module.partition(".")[0] in _DATA_OF:
             raise SnapshotError(
                 f"the pickle holds {asked_for}, and only plain lists, mappings, strings and numbers are allowed",
-                remedy=f"{_DUMPED}, with nothing added to it",
+                remedy=f"{REMEDY}, with nothing added to it",
             )
         raise SnapshotError(
             f"the pickle asks for {asked_for}, which no memory snapshot needs",
@@ -164,5 +159,5 @@ class _PlainValues(pickle.Unpickler):
     def persistent_load(self, pid: Any) -> NoReturn:
         raise SnapshotError(
             "the pickle refers to objects outside itself, which no memory snapshot does",
-            remedy=_DUMPED,
+            remedy=REMEDY,
         )

@@ -10,6 +10,7 @@ from typing import Final
 from oomscope.errors import InputError, UsageError
 from oomscope.units import GiB, MiB, parse_size
 
+ALLOW_MORE: Final = "record fewer events (max_entries), or allow more"
 REMEDY: Final = "write it as in memory=32GiB or seconds=60"
 UNPACKED_PER_BYTE: Final = 256
 """Unpacked bytes that count for each byte on disk; what is beyond buys no more memory."""

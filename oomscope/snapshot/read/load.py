@@ -18,7 +18,8 @@ from typing import BinaryIO, Final, cast
 
 from oomscope.errors import OomscopeError, SnapshotError
 from oomscope.snapshot.read.build_snapshot import snapshot_from
-from oomscope.snapshot.read.limits import Limits
+from oomscope.snapshot.read.limits import ALLOW_MORE, Limits
+from oomscope.snapshot.read.reader import AGAIN
 from oomscope.snapshot.read.tables import Tables
 from oomscope.snapshot.trace import Snapshot
 from oomscope.units import format_size
@@ -26,7 +27,6 @@ from oomscope.units import format_size
 _PROGRAM: Final = (
     "import sys; sys.path += sys.argv[2:]; from oomscope.snapshot.read.child import main; main(sys.argv[1])"
 )
-_AGAIN: Final = "record or copy the snapshot again"
 
 
 def load_snapshot(path: Path | str, *, limits: Limits | None = None) -> Snapshot:
@@ -45,7 +45,7 @@ def load_snapshot(path: Path | str, *, limits: Limits | None = None) -> Snapshot
                 raise SnapshotError(
                     f"{format_size(size)} is more than the {format_size(limits.file)} allowed",
                     where=str(source),
-                    remedy="record fewer events (max_entries), or allow more",
+                    remedy=ALLOW_MORE,
                 )
             return _read(file, str(source), limits)
     except OSError as error:
@@ -77,6 +77,6 @@ def _end(code: int, where: str, complaint: str) -> OomscopeError:
         lines = complaint.splitlines() or [f"exit status {code}"]
         return OomscopeError(f"the reader of snapshots failed ({lines[-1]})", where=where, remedy="please report it")
     if -code == signal.SIGXCPU:
-        return SnapshotError("reading it takes longer than allowed for its length", where=where, remedy=_AGAIN)
+        return SnapshotError("reading it takes longer than allowed for its length", where=where, remedy=AGAIN)
     name = signal.Signals(-code).name
-    return SnapshotError(f"it crashed the reader ({name})", where=where, remedy=_AGAIN)
+    return SnapshotError(f"it crashed the reader ({name})", where=where, remedy=AGAIN)

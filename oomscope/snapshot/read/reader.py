@@ -15,6 +15,7 @@ from oomscope.errors import SnapshotError
 from oomscope.snapshot.read.tables import Column
 
 REMEDY: Final = "give a file made by torch.cuda.memory._dump_snapshot"
+AGAIN: Final = "record or copy the snapshot again"
 REMEMBERED: Final = 1 << 20
 """Frames, and stacks, known by identity at a time: a file that shares none must not fill the memory with them."""
 UNSIGNED_MINUS_ONE: Final = 2**64 - 1

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from oomscope.allocator import AllocatorSettings
+from oomscope.allocator.alloc_conf import EXPANDABLE, merged, pairs_of
 from oomscope.errors import AllocatorConfError
 from oomscope.snapshot.replay.replay import Device, Replay, fitting, replay
 from oomscope.snapshot.replay.requests import Requests
@@ -16,7 +17,7 @@ from oomscope.units import format_size
 
 AS_RECORDED: Final = "as recorded"
 CANDIDATES: Final = (
-    "expandable_segments:True",
+    EXPANDABLE,
     "max_split_size_mb:64",
     "max_split_size_mb:256",
     "max_split_size_mb:1024",
@@ -145,25 +146,6 @@ class _Try(NamedTuple):
     conf: str
     requests: Requests
     outcome: Replay
-
-
-def merged(conf: str, addition: str) -> str:
-    """Return ``conf`` with the settings of ``addition`` in place of its own ones of the same key."""
-    settings = dict(pairs_of(conf)) | dict(pairs_of(addition))
-    return ",".join(f"{key}:{value}" for key, value in settings.items())
-
-
-def pairs_of(conf: str) -> list[tuple[str, str]]:
-    """Return keys and values; commas inside brackets belong to the value."""
-    parts: list[str] = []
-    depth = 0
-    for piece in conf.replace(" ", "").split(","):
-        if depth:
-            parts[-1] += f",{piece}"
-        elif piece:
-            parts.append(piece)
-        depth += piece.count("[") - piece.count("]")
-    return [(key, value) for key, _, value in (part.partition(":") for part in parts)]
 
 
 def _row(tried: _Try, reference: Replay, *, begun_afresh: bool) -> FixTried:

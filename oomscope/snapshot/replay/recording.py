@@ -15,19 +15,21 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from oomscope.allocator import AllocatorSettings
+from oomscope.allocator.alloc_conf import joined, pairs_of
 from oomscope.errors import AllocatorConfError
 from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.replay.budget import Budget, budget_of
 from oomscope.snapshot.replay.fidelity import Fidelity, fidelity_of
-from oomscope.snapshot.replay.fixes import Rules, pairs_of
+from oomscope.snapshot.replay.fixes import Rules
 from oomscope.snapshot.replay.initial_state import recover
 from oomscope.snapshot.replay.releases import capacity_of
 from oomscope.snapshot.replay.replay import Device, Replay, fitting, replay, result_of, serve
 from oomscope.snapshot.replay.requests import Requests, fatal_event, requests_of
 from oomscope.snapshot.trace import Action, Snapshot
+from oomscope.torch_versions import CONF_VARIABLE, OLD_CONF_VARIABLE
 from oomscope.units import MiB
 
-CONF_KEYS: Final = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+CONF_KEYS: Final = (CONF_VARIABLE, OLD_CONF_VARIABLE)
 REPORTED_AS: Final = {
     "max_split_size_mb": "max_split_size",
     "garbage_collection_threshold": "garbage_collection_threshold",
@@ -41,7 +43,7 @@ REPORTED_AS: Final = {
 
 def recorded_conf(snapshot: Snapshot, device: int) -> str:
     """Return the configuration in force on ``device`` (``allocator_settings``, PyTorch torch/csrc/cuda/Module.cpp)."""
-    return ",".join(f"{key}:{value}" for key, value in _settings(snapshot, device))
+    return joined(_settings(snapshot, device))
 
 
 def ignored_conf(snapshot: Snapshot) -> tuple[str, ...]:

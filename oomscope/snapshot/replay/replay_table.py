@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from oomscope.allocator import AllocatorSettings
-from oomscope.allocator.alloc_conf import VARIABLE
 from oomscope.allocator.engine.constants import TIE_ADDRESS
 from oomscope.document import Document
 from oomscope.errors import AllocatorConfError, SnapshotError, UsageError
@@ -25,6 +24,7 @@ from oomscope.snapshot.replay.recording import Recording, recording_of
 from oomscope.snapshot.replay.replay import Replay
 from oomscope.snapshot.replay.requests import fatal_event
 from oomscope.snapshot.trace import Action, Snapshot, Trace
+from oomscope.torch_versions import CONF_VARIABLE
 from oomscope.units import format_size
 
 SCHEMA_VERSION: Final = 3
@@ -102,7 +102,7 @@ def _check(conf: str, torch_version: str) -> None:
     try:
         AllocatorSettings.parse(conf, torch_version=torch_version)
     except AllocatorConfError as error:
-        where = (error.where or VARIABLE).replace(VARIABLE, f"setting {conf}", 1)
+        where = (error.where or CONF_VARIABLE).replace(CONF_VARIABLE, f"setting {conf}", 1)
         raise AllocatorConfError(error.message, where=where, remedy=error.remedy) from None
 
 

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oomscope.allocator import AllocatorSettings
+from oomscope.allocator.alloc_conf import merged
 from oomscope.allocator.engine.constants import TIE_ADDRESS, TIE_BLOCK, TIE_SEGMENT, UNLIMITED
 from oomscope.errors import AllocatorConfError
 from oomscope.units import GiB, MiB
@@ -26,6 +27,24 @@ def test_every_field():
     assert settings.garbage_collection_threshold == 0.8
     assert settings.per_process_memory_fraction == 0.5
     assert settings.roundup_power2_divisions == (1,) * 9 + (2, 4) + (8,) * 5
+
+
+@pytest.mark.parametrize(
+    ("conf", "addition", "whole"),
+    [
+        ("", "expandable_segments:True", "expandable_segments:True"),
+        ("expandable_segments:False", "expandable_segments:True", "expandable_segments:True"),
+        (
+            "roundup_power2_divisions:[256:1,>:2],max_split_size_mb:64",
+            "expandable_segments:True",
+            "roundup_power2_divisions:[256:1,>:2],max_split_size_mb:64,expandable_segments:True",
+        ),
+        ("roundup_power2_divisions:[256:1,>:2]", "roundup_power2_divisions:8", "roundup_power2_divisions:8"),
+        ("a:1, b:2", "", "a:1,b:2"),
+    ],
+)
+def test_a_setting_replaces_the_one_of_its_key(conf, addition, whole):
+    assert merged(conf, addition) == whole
 
 
 @pytest.mark.parametrize(

@@ -97,8 +97,8 @@ def test_one_of_several_functions_is_named(tmp_path: Path, capsys) -> None:
     file = tmp_path / "recipes.py"
     file.write_text("".join(f"def f{size}():\n    cfg.train.micro_batch_size = {size}\n" for size in (1, 2)))
     assert run(["config", "import", str(file)]) == 2
-    named = capsys.readouterr().err.split()[-1]
-    assert named == f"{file}:f2"
+    named = f"{file}:f2"
+    assert f"choose one, as in {named};" in capsys.readouterr().err
     assert run(["config", "import", named, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["config"] == {"data": {"micro_batch_size": 2}}
 

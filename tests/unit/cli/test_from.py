@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from oomscope.cli.main import run
+from oomscope.cli.sources import config_source
 from oomscope.errors import ExitCode
 from oomscope.probe.tuning import variants
 from tests.unit.probe.played import measured
@@ -72,3 +73,17 @@ def test_advice_and_a_grid_take_the_world_from_the_command_line(arguments: Path,
     assert json.loads(capsys.readouterr().out)["now"]["outcome"] == "oom"
     assert run(["sweep", *common, "data.micro_batch_size=1,2"]) == 0
     assert [row["variant"]["outcome"] for row in json.loads(capsys.readouterr().out)["rows"]] == ["fits", "fits"]
+
+
+def test_one_function_of_a_recipe_is_taken(tmp_path: Path, capsys) -> None:
+    recipes = tmp_path / "recipes.py"
+    shape = {"hidden_size": 64, "num_attention_heads": 2, "vocab_size": 500, "seq_length": 32}
+    lines = [f"def {name}():\n    cfg.model.num_layers = {size}" for name, size in (("small", 2), ("large", 8))]
+    recipes.write_text("\n".join([*lines, *(f"cfg.model.{key} = {value}" for key, value in shape.items())]))
+    words = ["config", "show", "--from", "bridge", "--json"]
+    assert run([*words, f"{recipes}:small"]) == 0
+    assert json.loads(capsys.readouterr().out)["config"]["model"]["num_layers"] == 2
+    assert run([*words, str(recipes)]) == ExitCode.USAGE
+    assert f"choose one, as in {recipes}:large" in capsys.readouterr().err
+    source = config_source([f"{recipes}:large"], dialect="bridge")
+    assert (source.path, source.title) == (recipes, f"{recipes}:large")

@@ -175,22 +175,21 @@ def test_ctrl_c_before_a_command_has_begun(monkeypatch, capsys) -> None:
 
 
 @pytest.mark.parametrize(
-    ("torch", "driver", "backends"),
+    ("torch", "device", "backends"),
     [
-        (None, True, []),
-        ("2.13.0+cpu", True, []),
-        ("2.13.0", False, []),
-        ("2.13.0", True, ["cuda"]),
-        ("2.13.0+cu130", True, ["cuda"]),
+        (None, "nvidia0", []),
+        ("2.13.0+cpu", "nvidia0", []),
+        ("2.13.0", "nvidiactl", []),
+        ("2.13.0", "nvidia0", ["cuda"]),
+        ("2.13.0+cu130", "dxg", ["cuda"]),
     ],
 )
 @pytest.mark.parametrize("card", [True, False])
 def test_backends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, torch: str | None, driver: bool, backends: list[str], card: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, torch: str | None, device: str, backends: list[str], card: bool
 ) -> None:
     monkeypatch.setattr("oomscope.probe.machine.backends.has_virtual_card", lambda: card)
-    if driver:
-        (tmp_path / "nvidiactl").touch()
+    (tmp_path / device).touch()
     expected = [*backends, *(["virtual"] if card and torch else [])]
     assert available_backends(torch, tmp_path) == expected
 

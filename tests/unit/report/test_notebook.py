@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,8 +38,19 @@ def test_print_shows_the_report_and_tables_are_frames(file: Path) -> None:
     assert "WOULD RUN OUT OF MEMORY on this card, asking for" in str(found)
     [device] = found.to_json()["devices"]
     assert found.tables["categories"]["bytes"].sum() == device["failure"]["requested_bytes"]
-    with pytest.raises(UsageError, match="name one card"):
-        oomscope.explain(file, limit=1, gpu="h100-80gb")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"limit": 1, "gpu": "h100-80gb"}, "name one card"),
+        ({"non_torch": "1 GiB"}, "--non-torch without a card"),
+        ({"limit": "1 GiB", "non_torch": 2**30}, "leaves nothing of 1.00 GiB"),
+    ],
+)
+def test_a_card_is_refused_as_on_the_command_line(file: Path, given: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        oomscope.explain(file, **given)
 
 
 def test_names_are_taken_out(file: Path) -> None:

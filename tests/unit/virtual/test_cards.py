@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import csv
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from oomscope.errors import UsageError
 from oomscope.units import GiB, MiB
+from oomscope.virtual import cards
 from oomscope.virtual.cards import _ALIASES, CARDS, DEFAULT_CARD, find_card
 
 
@@ -28,12 +32,13 @@ def test_an_80_gb_card_has_about_79_gib() -> None:
 def test_every_card_names_the_sources_of_its_row() -> None:
     assert DEFAULT_CARD in CARDS
     assert set(_ALIASES.values()) <= set(CARDS)
+    with Path(cards.__file__).with_suffix(".csv").open(newline="") as file:
+        assert all(row["cache_source"] for row in csv.DictReader(file))
     for name, card in CARDS.items():
         assert card.name == name
         assert f"{card.total_bytes // MiB}" in card.source, "the total is the one of the source"
         assert card.total_bytes % MiB == 0
         assert repr(card.device_name) in card.source
-        assert card.cache_source
         assert card.multiprocessors > 0
         assert card.bus_bits % 64 == 0
         assert card.l2_bytes >= 4 * MiB

@@ -17,16 +17,22 @@ from pathlib import Path
 from typing import Final, Literal
 
 from oomscope.errors import OomscopeError, TargetError
+from oomscope.files import tail_of
 from oomscope.probe.analysis.failures import not_run
 from oomscope.probe.job import OnProgress, ProbeJob, ProgramTarget, Progress, RunsOn
-from oomscope.probe.machine.environment import allocator_conf, allocator_variables, compile_cache_variables
+from oomscope.probe.machine.environment import (
+    VISIBLE_CARDS,
+    allocator_conf,
+    allocator_variables,
+    compile_cache_variables,
+)
 from oomscope.probe.machine.forked_run import InlineRun
 from oomscope.probe.machine.processes import ProcessTree, start_process_tree
 from oomscope.probe.measurement import Ending
 from oomscope.probe.recording.settings import SessionSettings
 from oomscope.probe.result import Failure, ProbeResult
 from oomscope.probe.targets import checkout_imports
-from oomscope.probe.targets.command import argv_of, tail_of, variables_of
+from oomscope.probe.targets.command import argv_of, variables_of
 from oomscope.probe.targets.program import arming
 from oomscope.probe.targets.program.receipt import ProgramSettings, read_receipts
 from oomscope.probe.targets.program.results import Ended, ending_of, representative
@@ -135,7 +141,7 @@ class ProgramRuns:
         if settings.allocator_conf:
             environment |= allocator_variables(settings.allocator_conf)
         if backend == "virtual":
-            environment.pop("CUDA_VISIBLE_DEVICES", None)
+            environment.pop(VISIBLE_CARDS, None)
             peers: Literal["alike", "processes"] = "alike" if in_world else "processes"
             environment |= settings.card_variables(ledger=str(folder / "card"), peers=peers)
             environment |= compile_cache_variables(folder, environment)

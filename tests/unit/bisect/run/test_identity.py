@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from oomscope.bisect.run.identity import Content, Machine, digest_of, driver_and_cards, hash_of, key_of
+from oomscope.bisect.run.identity import Content, Machine, digest_of, driver_and_cards, hash_of_distributions, key_of
 from oomscope.config.load import load_preset
 from oomscope.probe.job import HarnessTarget, ProbeJob, bundled_job
 from oomscope.probe.machine.environment import MEASURED_VARIABLES
@@ -171,8 +171,8 @@ def editable(root: Path, name: str = "acme") -> Installed:
 
 def test_versions_count_and_order_does_not() -> None:
     a, b = Installed("a"), Installed("B")
-    assert hash_of([a, b]) == hash_of([b, a]) == hash_of([a, b, a])
-    assert hash_of([a, Installed("b", "2")]) != hash_of([a, b])
+    assert hash_of_distributions([a, b]) == hash_of_distributions([b, a]) == hash_of_distributions([a, b, a])
+    assert hash_of_distributions([a, Installed("b", "2")]) != hash_of_distributions([a, b])
 
 
 def test_the_code_of_an_editable_package_counts(tmp_path: Path) -> None:
@@ -182,11 +182,11 @@ def test_the_code_of_an_editable_package_counts(tmp_path: Path) -> None:
     (root / "env" / "pyvenv.cfg").touch()
     code = root / "acme" / "model.py"
     code.write_text("batch = 1")
-    before = hash_of([editable(root)])
+    before = hash_of_distributions([editable(root)])
     for other in (root / ".git" / "a.py", root / "env" / "a.py", root / "data" / "report.html"):
         other.write_text("changes nothing that can be imported")
     (root / "dangling.py").symlink_to("nowhere")
-    assert hash_of([editable(root)]) == before
+    assert hash_of_distributions([editable(root)]) == before
     code.write_text("batch = 2")
-    assert hash_of([editable(root)]) != before
-    assert hash_of([editable(root, "oomscope")]) == hash_of([Installed("oomscope")])
+    assert hash_of_distributions([editable(root)]) != before
+    assert hash_of_distributions([editable(root, "oomscope")]) == hash_of_distributions([Installed("oomscope")])

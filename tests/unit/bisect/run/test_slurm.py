@@ -108,6 +108,7 @@ def test_a_lost_job_is_cancelled_and_untestable_and_never_bad(make: Make, state:
     assert [job.cancelled for job in executor.jobs] == [True], "it may yet run, whatever Slurm says"
     assert result.failure is not None
     assert (result.failure.kind, result.failure.detail) == ("lost", "slurmstepd: error: ***")
+    assert result.backend == "command"
     assert state in result.failure.message
     for bad in ("any-oom", "capacity", "fragmentation", "requested>1", "reserved>1"):
         assert Bad.parse(bad).judge(result).answer is Answer.UNTESTABLE

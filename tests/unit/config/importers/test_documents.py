@@ -84,7 +84,7 @@ cfg.train.global_batch_size = 4
 def test_a_recipe_of_several_functions_is_read_one_at_a_time() -> None:
     with pytest.raises(ConfigError, match="several functions set values: small, large") as caught:
         read_arguments(TWO_RECIPES, "recipes.py")
-    assert caught.value.remedy == "choose one: oomscope config import recipes.py:large"
+    assert caught.value.remedy == "choose one, as in recipes.py:large; for bisect and the gate import it to a file"
     small = {"model.num_layers": 2, "train.micro_batch_size": 1, "train.global_batch_size": 4}
     assert pairs(read_arguments(TWO_RECIPES, "recipes.py", "small")) == small
     with pytest.raises(ConfigError, match="holds no function medium"):

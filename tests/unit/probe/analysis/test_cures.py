@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oomscope.allocator.alloc_conf import EXPANDABLE, merged
 from oomscope.probe.analysis.cures import (
-    EXPANDABLE,
     SECONDS,
     SECONDS_IF_CURED,
     first_candidates,
@@ -19,7 +19,7 @@ from oomscope.probe.analysis.cures import (
 )
 from oomscope.probe.measurement import AllocatorStats, DeviceBudget, Ending, FailedAllocation, Measurement
 from oomscope.probe.result import Failure
-from oomscope.snapshot.replay.fixes import Rules, merged
+from oomscope.snapshot.replay.fixes import Rules
 from oomscope.snapshot.trace import Moment, Snapshot
 from oomscope.snapshot.verdict_types import FixTried
 from oomscope.units import GiB, MiB

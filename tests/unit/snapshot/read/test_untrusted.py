@@ -20,7 +20,7 @@ from click.testing import CliRunner
 from oomscope.cli.options import snapshot_limits_options
 from oomscope.errors import OomscopeError, SnapshotError, UsageError
 from oomscope.snapshot.read import load
-from oomscope.snapshot.read.decode import printable
+from oomscope.snapshot.read.decode import _brief
 from oomscope.snapshot.read.limits import Limits, half_of_the_machine
 from oomscope.snapshot.read.load import load_snapshot
 from oomscope.snapshot.trace import Snapshot
@@ -147,7 +147,7 @@ def test_a_name_in_a_message_cannot_drive_the_terminal():
     with pytest.raises(SnapshotError, match=r"asks for \?\]0;pwned\?\.x{80}…") as refusal:
         parse_snapshot(content)
     assert "\x1b" not in str(refusal.value)
-    assert printable("a\nb") == "a?b"
+    assert _brief("a\nb") == "a?b"
 
 
 def test_the_reader_imports_neither_numpy_nor_torch(monkeypatch):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from oomscope.allocator import AllocatorSettings
 from oomscope.snapshot.accounting.timeline import Timeline
-from oomscope.snapshot.replay.fixes import CANDIDATES, Rules, merged, try_settings
+from oomscope.snapshot.replay.fixes import CANDIDATES, Rules, try_settings
 from oomscope.snapshot.replay.replay import Device, replay
 from oomscope.snapshot.replay.requests import Kind, Last, requests_of
 from oomscope.snapshot.trace import Action
@@ -113,24 +113,6 @@ def test_the_margin_after_a_failure_is_negative(steps, total, conf, fraction):
     outcome = replay(requests, AllocatorSettings.parse(conf), machine.device)
     assert outcome.failed_event == failure.event
     assert outcome.margin_bytes < 0
-
-
-@pytest.mark.parametrize(
-    ("conf", "addition", "whole"),
-    [
-        ("", "expandable_segments:True", "expandable_segments:True"),
-        ("expandable_segments:False", "expandable_segments:True", "expandable_segments:True"),
-        (
-            "roundup_power2_divisions:[256:1,>:2],max_split_size_mb:64",
-            "expandable_segments:True",
-            "roundup_power2_divisions:[256:1,>:2],max_split_size_mb:64,expandable_segments:True",
-        ),
-        ("roundup_power2_divisions:[256:1,>:2]", "roundup_power2_divisions:8", "roundup_power2_divisions:8"),
-        ("a:1, b:2", "", "a:1,b:2"),
-    ],
-)
-def test_a_setting_replaces_the_one_of_its_key(conf, addition, whole):
-    assert merged(conf, addition) == whole
 
 
 def test_every_setting_is_tried_but_the_one_already_in_force():
