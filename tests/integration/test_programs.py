@@ -21,6 +21,7 @@ from oomscope.probe.process import launch
 from oomscope.probe.recording.values import assumed_values
 from oomscope.probe.recording.values.assumed_values import GRADIENTS_NOTE
 from oomscope.probe.result import ProbeResult
+from oomscope.snapshot.explain.explain_path import explain_path
 from oomscope.snapshot.read.load import load_snapshot
 from oomscope.snapshot.sites import is_measuring
 from tests.forked import probe
@@ -41,9 +42,9 @@ def small(word: str, **fields: Any) -> ProbeResult:
     return probed("small.py", word, **fields)
 
 
-def stepped(word: str, **fields: Any) -> ProbeResult:
-    """Return the result of an entry, whose process is forked: how a program is started and ends is not at stake."""
-    target = EntryTarget(repo=str(PROGRAMS), entry=f"entries:{word}")
+def stepped(function: str, *, file: str = "entries", **fields: Any) -> ProbeResult:
+    """Return the result of an entry in ``programs``, in a forked process: starting a program is not at stake."""
+    target = EntryTarget(repo=str(PROGRAMS), entry=f"{file}:{function}")
     return probe(ProbeJob(**{"target": target, "backend": "virtual", "iterations": 3} | fields))
 
 
@@ -273,7 +274,7 @@ def test_what_follows_the_only_iteration_is_no_growth() -> None:
 
 
 def test_a_program_that_gives_up_quietly_ran_out_of_memory_all_the_same() -> None:
-    result = small("gives_up", limit_bytes=4000 * MiB)
+    result = small("gives_up", limit_bytes=4000 * MiB, measure_demand=False)
     assert result.outcome == "oom"
     assert result.oom.requested_bytes == 4096 * MiB
 
@@ -317,7 +318,7 @@ def test_routers_of_experts_choose_evenly() -> None:
 
 
 def test_choices_are_known_under_selective_checkpointing() -> None:
-    result = probed("selective.py")
+    result = stepped("setup", file="selective")
     assert result.outcome == "fits"
     assert re.fullmatch(CHOICES_NOTE.format(file="selective.py"), "\n".join(result.notes))
 
@@ -412,8 +413,8 @@ def test_a_captured_step_is_measured_whole(tmp_path: Path) -> None:
     result = probed("captured.py", iterations=3, snapshot_path=str(kept))
     assert result.outcome == "fits", result.failure
     assert {"forward", "backward", "optimizer"} <= {phase.phase for phase in result.phases}
-    private = json.loads(oomscope("explain", kept, "--json").stdout)["devices"][0]["pools"]
-    assert [pool["segments"] > 0 for pool in private] == [True]
+    (explained,) = explain_path(kept).found.devices
+    assert [pool.segments > 0 for pool in explained.pools] == [True]
 
 
 def test_a_step_that_only_makes_states_for_a_checkpoint_is_no_iteration() -> None:
@@ -438,7 +439,7 @@ def test_of_several_cards_the_one_that_runs_out_of_memory_is_reported() -> None:
 
 def test_what_another_process_holds_of_the_card_is_not_free() -> None:
     """The parent holds 6 of 10 GiB and asks for no more; its child is refused 5 GiB, and would have them alone."""
-    result = small("two_processes", limit_bytes=10 * GiB)
+    result = small("two_processes", limit_bytes=10 * GiB, measure_demand=False)
     assert result.outcome == "oom"
     assert result.other_process_bytes == 6 * GiB
     assert "foreign" in result.verdict.tags
