@@ -7,9 +7,7 @@ cuts every snapshot of FOLDER at twenty places, where the tests take a few.
 
 from __future__ import annotations
 
-import contextlib
 import gzip
-import io
 import json
 import pickle
 import sys
@@ -21,8 +19,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oomscope.cli.main import run
+from oomscope.document import Document
 from oomscope.snapshot.accounting.timeline import Timeline
+from oomscope.snapshot.compare.diff import Named, diff
+from oomscope.snapshot.explain.analysis import analyse
+from oomscope.snapshot.explain.explain import explanation_of
 from oomscope.snapshot.read.load import load_snapshot
 from tests.conformance.test_snapshot_files import FIXTURES, RECORDED
 
@@ -53,10 +54,12 @@ def hold(path: Path, folder: Path, places: Sequence[int]) -> int:
         left = {trace.device: Timeline.of(trace, rest.segments) for trace in rest.traces}
         for device, timeline in left.items():
             follows_the_whole(timeline, walked[device])
-        for explained in document("explain", file)["devices"]:
+        name = str(file)
+        for explained in document(explanation_of(rest, analyse(rest, file=name), file=name))["devices"]:
             sums_up(explained, left[explained["index"]], place)
-        for before, after in ((path, file), (file, path)):
-            for compared in document("diff", before, after)["devices"]:
+        both = Named(str(path), whole), Named(name, rest)
+        for before, after in (both, both[::-1]):
+            for compared in document(diff(before, after))["devices"]:
                 balances(compared, place)
     return cuts
 
@@ -84,13 +87,9 @@ def follows_the_whole(rest: Timeline, whole: Timeline) -> None:
     assert (found.difference_bytes, found.inconsistent_events) == (0, 0)
 
 
-def document(*words: object) -> Any:
-    """Return the JSON that a command prints."""
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out):
-        code = run([*map(str, words), "--quiet", "--json"])
-    assert code == 0, words
-    return json.loads(out.getvalue())
+def document(found: Document) -> Any:
+    """Return the JSON that a command prints of what it found."""
+    return json.loads(json.dumps(found.to_json()))
 
 
 def sums_up(explained: dict[str, Any], rest: Timeline, place: int) -> None:

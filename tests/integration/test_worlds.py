@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.program import oomscope
+from tests.forked import oomscope
 
 PROGRAMS = Path(__file__).parent / "programs"
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2")

@@ -43,11 +43,6 @@ def unmarked() -> None:
     collected()
 
 
-def nothing() -> None:
-    """CUDA is there, and nothing is put on it."""
-    torch.cuda.init()
-
-
 def collected() -> None:
     """What only Python's collector frees is freed in the second iteration, always there: nothing else collects."""
     gc.disable()
@@ -72,13 +67,6 @@ def cycles() -> None:
 def on_cpu() -> None:
     torch.cuda.init()
     train("cpu")
-
-
-def before_step() -> None:
-    """An optimizer is made, a forward runs, and the program ends well."""
-    net = model()
-    torch.optim.AdamW(net.parameters())
-    net(torch.randn(4, 256, device="cuda"))
 
 
 def fails_after_step() -> None:
@@ -171,57 +159,6 @@ def workers() -> None:
         print("epoch", epoch, flush=True)
 
 
-def boolean_on_host() -> None:
-    """How many rows are kept depends on values that the host computes."""
-    net = model()
-    optimizer = torch.optim.AdamW(net.parameters())
-    for _ in range(4):
-        rows = torch.randn(512, 256)
-        kept = (rows[:, 0] > 0).nonzero()[:, 0]
-        net(rows.cuda()[kept.cuda()]).sum().backward()
-        optimizer.step()
-
-
-def sized_by_value(count: int | None = None) -> None:
-    """How many rows are kept depends on values that only the card computes: 300 of 2048."""
-    net = model()
-    optimizer = torch.optim.AdamW(net.parameters())
-    for _ in range(3):
-        rows = torch.cat([torch.ones(300, 256), -torch.ones(1748, 256)]).cuda()
-        found = (rows.sum(dim=1) * 2.5 > 0).sum()
-        net(rows[: int(found) if count is None else count]).sum().backward()
-        optimizer.step()
-
-
-def sized_by_the_host() -> None:
-    """Keep the same rows, which the host counts."""
-    sized_by_value(300)
-
-
-def experts(choices: torch.Tensor | None = None) -> None:
-    """A mixture of experts whose loop runs over the experts that were chosen, as transformers' does."""
-    router, own = nn.Linear(256, 8).cuda(), nn.ModuleList(model() for _ in range(8))
-    optimizer = torch.optim.AdamW([*router.parameters(), *own.parameters()])
-    for _ in range(3):
-        tokens = torch.randn(2048, 256, device="cuda")
-        weights, chosen = router(tokens).softmax(-1).topk(2, dim=-1)
-        if choices is not None:
-            chosen = choices.cuda()
-        mask = nn.functional.one_hot(chosen, num_classes=8).permute(2, 1, 0)
-        result = torch.zeros_like(tokens)
-        for (expert,) in torch.greater(mask.sum(dim=(-1, -2)), 0).nonzero():
-            place, token = torch.where(mask[expert])
-            result.index_add_(0, token, own[expert](tokens[token]) * weights[token, place, None])
-        result.square().mean().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-
-def experts_chosen_on_host() -> None:
-    """The same, with choices that the host makes."""
-    experts(torch.arange(2 * 2048).remainder(8).view(2048, 2))
-
-
 def without_anomaly_mode() -> None:
     """As Lightning's Trainer does; the model has a buffer of 8 MiB beside its weights of 2 MiB."""
     with torch.autograd.set_detect_anomaly(False):
@@ -263,20 +200,6 @@ def prints_loss() -> None:
         loss.backward()
         optimizer.step()
         print("loss", loss.item(), flush=True)
-
-
-def fp16() -> None:
-    """A GradScaler asks the card before each step whether gradients held infinities."""
-    net = model()
-    optimizer = torch.optim.AdamW(net.parameters())
-    scaler = torch.amp.GradScaler("cuda")
-    while True:
-        with torch.autocast("cuda", dtype=torch.float16):
-            loss = net(torch.randn(64, 256, device="cuda")).square().mean()
-        scaler.scale(loss).backward()
-        scaler.step(optimizer)
-        scaler.update()
-        optimizer.zero_grad()
 
 
 def hard_exit() -> None:
@@ -346,22 +269,6 @@ def leaks_by_cat() -> None:
         kept = more if kept is None else torch.cat([kept, more])
 
 
-def keeps_a_window() -> None:
-    kept = []
-    net = model()
-    for _ in steps(net, torch.optim.AdamW(net.parameters())):
-        kept = [*kept[-4:], torch.empty(64 << 20, device="cuda")]
-
-
-def leaks_beside_a_buffer() -> None:
-    kept, buffer = [], torch.empty(256 << 20, device="cuda")
-    net = model()
-    for number in steps(net, torch.optim.AdamW(net.parameters())):
-        kept.append(torch.empty(4 << 20, device="cuda"))
-        if number == 4:
-            del buffer
-
-
 def clears_by_value() -> None:
     kept = []
     net = model()
@@ -369,23 +276,6 @@ def clears_by_value() -> None:
         kept.append(torch.empty(4 << 20, device="cuda"))
         if number >= 4 and float(kept[-1][0]) < 0.5:
             kept.clear()
-
-
-def rounded_up() -> None:
-    torch.empty(520 << 20, dtype=torch.uint8, device="cuda")
-
-
-def sized_by_the_card() -> None:
-    """Takes half of what is free and a quarter of the card, then more than is left."""
-    torch.cuda.init()
-    sizes = torch.cuda.mem_get_info()[0] // 2, torch.cuda.get_device_properties(0).total_memory // 4, 2200 << 20
-    kept = [torch.empty(size, dtype=torch.uint8, device="cuda") for size in sizes]
-    train(count=len(kept))
-
-
-def under_a_fraction() -> None:
-    torch.cuda.set_per_process_memory_fraction(0.25)
-    torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
 
 
 def shuffles() -> None:
@@ -413,36 +303,6 @@ def rank_of_two(rank: int) -> None:
     net = nn.parallel.DistributedDataParallel(model(f"cuda:{rank}"), device_ids=[rank])
     for _ in steps(net, torch.optim.AdamW(net.parameters()), f"cuda:{rank}", rows=(rank + 1) << 17):
         pass
-
-
-def gradient_penalty() -> None:
-    """The gradient is part of the loss: autograd makes nodes of its graph, on a thread of its own."""
-    net = model()
-    optimizer = torch.optim.AdamW(net.parameters())
-    for _ in range(5):
-        loss = net(torch.randn(64, 256, device="cuda")).square().mean()
-        gradients = torch.autograd.grad(loss, list(net.parameters()), create_graph=True)
-        (loss + sum(each.square().sum() for each in gradients)).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-
-def guards() -> None:
-    """Steps only where loss and gradients are finite, asked in the ways that programs ask."""
-    net = model()
-    optimizer = torch.optim.AdamW(net.parameters())
-    while True:
-        loss = net(torch.randn(64, 256, device="cuda")).square().mean()
-        if torch.isnan(loss) or not torch.isfinite(loss).all():
-            continue
-        loss.backward()
-        norm = nn.utils.clip_grad_norm_(net.parameters(), 1.0, error_if_nonfinite=True)
-        if norm.isinf().any() or (torch.isnan(norm) | torch.isinf(norm)) or ~torch.isfinite(norm):
-            continue
-        if bool((~torch.isfinite(norm) | (norm < 0)).any()) or norm == float("inf"):
-            continue
-        optimizer.step()
-        optimizer.zero_grad()
 
 
 def two_processes() -> None:
@@ -478,21 +338,6 @@ def two_cards() -> None:
 
 def five() -> None:
     torch.empty(5 << 30, dtype=torch.uint8, device="cuda")
-
-
-def quasi_newton() -> None:
-    net = model()
-    optimizer = torch.optim.LBFGS(net.parameters(), history_size=50)
-    rows = torch.randn(64, 256, device="cuda")
-
-    def closure() -> torch.Tensor:
-        optimizer.zero_grad()
-        loss = net(rows).square().mean()
-        loss.backward()
-        return loss
-
-    for _ in range(3):
-        optimizer.step(closure)
 
 
 def survives() -> None:
