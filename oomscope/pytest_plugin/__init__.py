@@ -6,7 +6,6 @@ tests that ask for it.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
 
     from oomscope.pytest_plugin.probing import Probing
 
-BACKENDS = ("auto", "virtual", "cuda")
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the settings of the ini file."""
@@ -26,38 +23,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini("oomscope_gpu", "the virtual card, such as h100-80gb", None, "")
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Register the markers, refuse an unknown backend or card, and load the virtual card where that is the backend.
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Choose the card before a ``conftest.py`` imports torch."""
+    from oomscope.pytest_plugin.card import choose_card
 
-    Raises:
-        pytest.UsageError: the ini file names a backend or a card that there is not, or the virtual card cannot be
-            loaded.
-    """
+    choose_card(early_config)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the markers; choose the card if this plugin came too late for the hook above."""
+    from oomscope.pytest_plugin.card import choose_card
     from oomscope.pytest_plugin.limits import KINDS
 
     for kind in KINDS:
         config.addinivalue_line("markers", kind.registration)
-    backend = config.getini("oomscope_backend")
-    if backend not in BACKENDS:
-        raise pytest.UsageError(f"oomscope_backend = {backend}: no such backend; give one of {', '.join(BACKENDS)}")
-    gpu = config.getini("oomscope_gpu")
-    if not gpu and backend != "virtual":
-        return
-    from oomscope import virtual
-    from oomscope.errors import MachineUnfitError, UsageError
-    from oomscope.virtual.cards import DEFAULT_CARD, find_card
-
-    try:
-        card = find_card(gpu or DEFAULT_CARD)
-        if backend == "virtual":  # the card must be there before any test imports torch
-            virtual.load()
-            if gpu:  # tests without a limit see it too
-                os.environ.update(virtual.CardSettings(card=card).variables())
-    except UsageError as error:
-        message = str(error).removesuffix(", or give its size with --limit SIZE")
-        raise pytest.UsageError(f"oomscope_gpu = {gpu}: {message}") from None
-    except MachineUnfitError as error:
-        raise pytest.UsageError(f"oomscope_backend = virtual: {error}") from None
+    choose_card(config)
 
 
 @pytest.hookimpl(trylast=True)

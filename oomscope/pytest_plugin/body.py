@@ -19,6 +19,7 @@ import pytest
 from oomscope.errors import MachineUnfitError, UntestableError
 from oomscope.probe.job import HarnessTarget, ProbeJob, RunsOn
 from oomscope.pytest_plugin import probing
+from oomscope.pytest_plugin.card import LEDGER
 from oomscope.pytest_plugin.limits import one_failure
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class Recording:
         target = HarnessTarget(repo=str(item.config.rootpath), harness=str(item.path))
         gpu = item.config.getini("oomscope_gpu") or None
         self._job = ProbeJob(target=target, backend=item.config.getini("oomscope_backend"), gpu=gpu)
-        self._backend, session = _opened(self._job)
+        self._backend, session = _opened(self._job, item.config.stash.get(LEDGER, ""))
         self.device = session.device
         self.alive_before = int(torch.cuda.memory_stats(self.device).get("requested_bytes.all.current", 0))
         """Bytes that fixtures or earlier tests had on the device."""
@@ -176,7 +177,7 @@ def _has_cuda(item: pytest.Item) -> bool:
     return item.config.getini("oomscope_backend") == "virtual" or sees_gpu()
 
 
-def _opened(job: ProbeJob) -> tuple[RunsOn, Session]:
+def _opened(job: ProbeJob, ledger: str) -> tuple[RunsOn, Session]:
     from oomscope import virtual
     from oomscope.probe.recording.settings import open_session, resolve_backend, sees_gpu, settings_of
 
@@ -202,4 +203,4 @@ def _opened(job: ProbeJob) -> tuple[RunsOn, Session]:
         vars(sys).pop(name, None)
     gc.collect()
     torch.cuda.empty_cache()
-    return backend, open_session(settings_of(job, backend), backend)
+    return backend, open_session(replace(settings_of(job, backend), ledger=ledger), backend)

@@ -137,7 +137,7 @@ class ProgramRuns:
         if backend == "virtual":
             environment.pop("CUDA_VISIBLE_DEVICES", None)
             peers: Literal["alike", "processes"] = "alike" if in_world else "processes"
-            environment |= settings.card_variables(ledger=str(folder / "card"), peers=peers)
+            environment |= replace(settings, ledger=str(folder / "card")).card_variables(peers=peers)
             environment |= compile_cache_variables(folder, environment)
         environment |= place_in_world(job.rank, job.world_size) if in_world else {}
         if environment.get("WORLD_SIZE") == "1":  # each run opens one; another of the user's jobs may have theirs
