@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     from oomscope.pytest_plugin.probing import Probing
 
+ENDED = pytest.StashKey[list[pytest.Item]]()
+"""The tests that have ended since one was last measured."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the settings of the ini file."""
@@ -77,6 +80,15 @@ def probe(request: pytest.FixtureRequest) -> Probing:
     from oomscope.pytest_plugin.probing import probing_of
 
     return probing_of(request.node)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Run the test, and note that it has ended: pytest keeps the instance of its class, with what that holds."""
+    try:
+        return (yield)
+    finally:
+        item.config.stash.setdefault(ENDED, []).append(item)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -18,7 +18,7 @@ import pytest
 
 from oomscope.errors import MachineUnfitError, UntestableError
 from oomscope.probe.job import HarnessTarget, ProbeJob, RunsOn
-from oomscope.pytest_plugin import probing
+from oomscope.pytest_plugin import ENDED, probing
 from oomscope.pytest_plugin.card import LEDGER
 from oomscope.pytest_plugin.limits import one_failure
 
@@ -49,6 +49,7 @@ class Recording:
         target = HarnessTarget(repo=str(item.config.rootpath), harness=str(item.path))
         gpu = item.config.getini("oomscope_gpu") or None
         self._job = ProbeJob(target=target, backend=item.config.getini("oomscope_backend"), gpu=gpu)
+        _forget_tests(item.config.stash.get(ENDED, []))
         self._backend, session = _opened(self._job, item.config.stash.get(LEDGER, ""))
         self.device = session.device
         self.alive_before = int(torch.cuda.memory_stats(self.device).get("requested_bytes.all.current", 0))
@@ -177,6 +178,20 @@ def _has_cuda(item: pytest.Item) -> bool:
     return item.config.getini("oomscope_backend") == "virtual" or sees_gpu()
 
 
+def _forget_tests(ended: list[pytest.Item]) -> None:
+    """Drop what pytest keeps of tests that have ended: the last failure, and the instances of their classes.
+
+    pytest itself makes another instance where one is asked for later.
+    """
+    for name in _LAST_FAILURE:
+        vars(sys).pop(name, None)
+    for item in ended:
+        if getattr(item, "cls", None) is not None:
+            for name in ("_obj", "_instance"):
+                vars(item).pop(name, None)
+    ended.clear()
+
+
 def _opened(job: ProbeJob, ledger: str) -> tuple[RunsOn, Session]:
     from oomscope import virtual
     from oomscope.probe.recording.settings import open_session, resolve_backend, sees_gpu, settings_of
@@ -198,9 +213,7 @@ def _opened(job: ProbeJob, ledger: str) -> tuple[RunsOn, Session]:
         )
     if backend == "cuda":  # the card that there is
         job = replace(job, gpu=None)
-    # What earlier tests left is none of this one's memory: in a failure, in cycles and in the allocator's cache.
-    for name in _LAST_FAILURE:
-        vars(sys).pop(name, None)
+    # What earlier tests left in cycles and in the allocator's cache is none of this one's memory.
     gc.collect()
     torch.cuda.empty_cache()
     return backend, open_session(replace(settings_of(job, backend), ledger=ledger), backend)

@@ -113,6 +113,18 @@ def test_comes_after_a_failure():
     torch.ones(2**18, device="cuda")
 
 
+@pytest.mark.limit_gpu_memory("3 MiB", of="requested")
+class TestThatHoldsWhatItsSetupMade:
+    def setup_method(self):
+        self.held = torch.ones(2**19, device="cuda")
+
+    def test_first(self):
+        assert not self.held.is_cuda, "its own reason"
+
+    def test_second(self):
+        torch.ones(2**18, device="cuda")
+
+
 KEPT = []
 
 
@@ -192,7 +204,7 @@ def test_the_body_of_a_test_is_measured_in_a_worker_of_xdist(pytester: pytest.Py
     pytester.makeconftest(CONFTEST)
     pytester.makepyfile(net=NET, test_net=TESTS, test_wrong=WRONG, test_memory=EXAMPLE)
     run = pytester.runpytest_subprocess("-rA", "-n", "1")
-    run.assert_outcomes(passed=6, failed=9, skipped=1)
+    run.assert_outcomes(passed=7, failed=10, skipped=1)
     assert len(SHOWN) == 2
     run.stdout.fnmatch_lines(SHOWN)
     text = run.stdout.str()
@@ -209,7 +221,7 @@ def test_the_body_of_a_test_is_measured_in_a_worker_of_xdist(pytester: pytest.Py
             "put model and data on the device of the fixture gpu_device, or measure with the fixture probe",
             "E*AssertionError: its own reason",
             "limit_gpu_memory: 5.00 MiB requested at once on virtual h100-80gb, * over the limit of 3.00 MiB",
-            "of these, 4.00 MiB were alive before: of fixtures, or of earlier tests",
+            "allocated before the test: 4.00 MiB, by fixtures, setup methods or earlier tests",
             "the limits of the test cannot be read",
             "test_wrong.py::test_first: marker limit_gpu_memory: *",
         ]
