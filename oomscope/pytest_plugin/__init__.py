@@ -6,7 +6,7 @@ tests that ask for it.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -65,13 +65,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         raise pytest.UsageError(str(error)) from None
 
 
-@pytest.fixture
-def gpu_device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
-    """The device whose memory is measured while the test runs: cuda:0."""
-    from oomscope.pytest_plugin import body
+@pytest.fixture(scope="session")
+def gpu_device() -> torch.device:
+    """The device whose memory is measured while a test runs: cuda:0."""
+    try:
+        import torch
+    except (ImportError, OSError) as error:
+        from oomscope.pytest_plugin.card import WITHOUT_GPU
 
-    with body.recorded(request.node) as device:
-        yield device
+        pytest.fail(f"torch cannot be imported ({error}); {WITHOUT_GPU}", pytrace=False)
+    return torch.device("cuda", 0)
 
 
 @pytest.fixture
@@ -91,6 +94,22 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         item.config.stash.setdefault(ENDED, []).append(item)
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Record what the fixtures of the test make, where it uses the device; pytest has seen to markers that skip it."""
+    if _has_device(item):
+        from oomscope.pytest_plugin import body
+
+        body.begin(item)
+
+
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Stop recording a test whose body did not run."""
+    if _has_device(item):
+        from oomscope.pytest_plugin import body
+
+        body.end(item)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Run the test; where it passes, hold what was measured against its limits."""
@@ -98,11 +117,23 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
     with one_failure("the limits of the test cannot be read"):
         limits = limits_of(item)
-    if not limits and "gpu_device" not in getattr(item, "fixturenames", ()):
+    if not limits and not _has_device(item):
         return (yield)
     from oomscope.pytest_plugin import body, probing
 
+    if _has_device(item):
+        body.check_device(item.config)
     with body.measured(item, wanted=bool(limits)):
         outcome = yield
     judge(limits, [*body.results(item), *probing.results(item)], body.alive_before(item))
     return outcome
+
+
+def _has_device(item: pytest.Item) -> bool:
+    """Whether the test uses this plugin's ``gpu_device``, and not another of its name, be it through that one."""
+    name = gpu_device.__name__
+    info = getattr(item, "_fixtureinfo", None)
+    definitions = list(info.name2fixturedefs.get(name, ())) if info is not None else []
+    while len(definitions) > 1 and name in definitions[-1].argnames:
+        definitions.pop()
+    return bool(definitions) and definitions[-1].func.__module__ == __name__

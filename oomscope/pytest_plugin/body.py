@@ -19,12 +19,10 @@ import pytest
 from oomscope.errors import MachineUnfitError, UntestableError
 from oomscope.probe.job import HarnessTarget, ProbeJob, RunsOn
 from oomscope.pytest_plugin import ENDED, probing
-from oomscope.pytest_plugin.card import LEDGER
+from oomscope.pytest_plugin.card import LEDGER, WITHOUT_GPU
 from oomscope.pytest_plugin.limits import one_failure
 
 if TYPE_CHECKING:
-    import torch
-
     from oomscope.probe.measurement import Measurement
     from oomscope.probe.recording.session import Session
     from oomscope.probe.result import ProbeResult
@@ -32,6 +30,7 @@ if TYPE_CHECKING:
 
 _LAST_FAILURE = ("last_type", "last_value", "last_traceback", "last_exc")
 """Where pytest leaves a failure in :mod:`sys`, with its frames; it clears them only before the next body."""
+_UNFIT = "the memory of the test cannot be measured"
 _OWN = Path(__file__).resolve().parents[1]
 
 
@@ -112,25 +111,31 @@ class Recording:
 _RECORDING = pytest.StashKey[Recording]()
 
 
-@contextmanager
-def recorded(item: pytest.Item) -> Iterator[torch.device]:
-    """Record from now on, and yield the device."""
-    recording = _begun(item)
-    try:
-        yield recording.device
-    finally:
+def check_device(config: pytest.Config) -> None:
+    """Fail the test where there is no device to measure."""
+    if not _has_cuda(config):
+        pytest.fail(f"{_UNFIT}\ntorch finds no CUDA device; {WITHOUT_GPU}", pytrace=False)
+
+
+def begin(item: pytest.Item) -> None:
+    """Record the test from now on if there is a device; where there is none, a fixture may skip the test."""
+    if _has_cuda(item.config):
+        _begun(item)
+
+
+def end(item: pytest.Item) -> None:
+    """Record the test no longer."""
+    recording = item.stash.get(_RECORDING, None)
+    if recording is not None:
         recording.close()
 
 
 @contextmanager
 def measured(item: pytest.Item, *, wanted: bool) -> Iterator[None]:
-    """Measure what runs inside: on the device of a fixture, else, where it is ``wanted``, on a card if there is one.
-
-    Fixtures are told by what they left, not by their names, which those of a project or of another plugin may have too.
-    """
+    """Measure what runs inside: with what fixtures made, else, where it is ``wanted``, on a card if there is one."""
     recording = item.stash.get(_RECORDING, None)
     if recording is None or not recording.is_open:  # one that has ended is of this test's run before
-        if not wanted or probing.is_asked(item) or not _has_cuda(item):
+        if not wanted or probing.is_asked(item) or not _has_cuda(item.config):
             yield
             return
         recording = _begun(item)
@@ -167,15 +172,18 @@ def alive_before(item: pytest.Item) -> int:
 
 
 def _begun(item: pytest.Item) -> Recording:
-    with one_failure("the memory of the test cannot be measured"):
+    with one_failure(_UNFIT):
         item.stash[_RECORDING] = Recording(item)
     return item.stash[_RECORDING]
 
 
-def _has_cuda(item: pytest.Item) -> bool:
+def _has_cuda(config: pytest.Config) -> bool:
+    from oomscope import virtual
     from oomscope.probe.recording.settings import sees_gpu
 
-    return item.config.getini("oomscope_backend") == "virtual" or sees_gpu()
+    backend = config.getini("oomscope_backend")
+    with one_failure(_UNFIT):
+        return backend == "virtual" or (backend == "auto" and virtual.is_loaded()) or sees_gpu()
 
 
 def _forget_tests(ended: list[pytest.Item]) -> None:
@@ -194,14 +202,10 @@ def _forget_tests(ended: list[pytest.Item]) -> None:
 
 def _opened(job: ProbeJob, ledger: str) -> tuple[RunsOn, Session]:
     from oomscope import virtual
-    from oomscope.probe.recording.settings import open_session, resolve_backend, sees_gpu, settings_of
+    from oomscope.probe.recording.settings import open_session, resolve_backend, settings_of
 
     if job.backend == "auto":
         job = replace(job, backend="virtual" if virtual.is_loaded() else "cuda")
-    if job.backend == "cuda" and not sees_gpu():
-        raise MachineUnfitError(
-            "torch finds no CUDA device", remedy="run these tests with -o oomscope_backend=virtual, which needs no GPU"
-        )
     backend = resolve_backend(job)
     import torch
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from oomscope.virtual import CardSettings
 
 BACKENDS = ("auto", "virtual", "cuda")
+WITHOUT_GPU = "run these tests with -o oomscope_backend=virtual, which needs no GPU"
 LEDGER = pytest.StashKey[str]()
 """The file through which the processes of the run share the virtual card."""
 

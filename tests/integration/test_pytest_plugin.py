@@ -69,7 +69,7 @@ def test_holds_and_wastes_too_much(gpu_device):
     train(gpu_device)
 
 
-@pytest.fixture
+@pytest.fixture(scope="class")
 def model(gpu_device):
     return Net(gpu_device)
 
