@@ -21,9 +21,10 @@ _SEE_CARD: Final = "OOMSCOPE_CHILDREN_SEE_CARD"
 def variables(environment: Mapping[str, str], *, see_card: bool = False) -> dict[str, str]:
     """Return the variables by which Python processes that are started in ``environment`` load the card.
 
-    They see no device of it unless they shall ``see_card``.
+    They see no device of it unless they shall ``see_card``. What else they start with, as in a probe of pytest, stays.
     """
-    return with_startup(environment) | {STARTED: __name__, _SEE_CARD: "1" if see_card else ""}
+    started = [name for name in environment.get(STARTED, "").split(",") if name not in {"", __name__}]
+    return with_startup(environment) | {STARTED: ",".join([*started, __name__]), _SEE_CARD: "1" if see_card else ""}
 
 
 def arm_from_environment() -> None:
