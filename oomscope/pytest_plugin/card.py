@@ -32,6 +32,7 @@ def choose_card(config: pytest.Config) -> None:
         return
     from oomscope import virtual
     from oomscope.errors import MachineUnfitError, UsageError
+    from oomscope.probe.targets.program.receipt import VARIABLE as PROGRAM
     from oomscope.virtual.cards import DEFAULT_CARD, find_card
 
     try:
@@ -43,7 +44,7 @@ def choose_card(config: pytest.Config) -> None:
         raise pytest.UsageError(f"oomscope_gpu = {gpu}: {message}") from None
     except MachineUnfitError as error:
         raise pytest.UsageError(f"oomscope_backend = virtual: {error}") from None
-    if backend == "virtual":
+    if backend == "virtual" and PROGRAM not in os.environ:  # a probe of pytest gives its processes a card itself
         folder = tempfile.TemporaryDirectory(prefix="oomscope-")
         config.add_cleanup(folder.cleanup)
         config.stash[LEDGER] = str(Path(folder.name, "card"))

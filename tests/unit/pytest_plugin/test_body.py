@@ -126,3 +126,15 @@ def test_without_a_gpu_a_test_that_nothing_skips_fails_in_two_lines(
     run = pytester.runpytest_inprocess()
     run.assert_outcomes(failed=1, skipped=1)
     run.stdout.fnmatch_lines(["the memory of the test cannot be measured", "torch finds no CUDA device; run *virtual*"])
+
+
+@pytest.mark.parametrize("is_probed", [False, True])
+def test_in_a_probe_of_pytest_the_card_is_that_of_the_probe(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, is_probed: bool
+) -> None:
+    monkeypatch.setenv("OOMSCOPE_CARD", "of the probe")
+    if is_probed:
+        monkeypatch.setenv("OOMSCOPE_PROGRAM", "{}")
+    pytester.makeini(INI + "oomscope_backend = virtual\n")
+    pytester.makepyfile(f"import os\ndef test(): assert (os.environ['OOMSCOPE_CARD'] == 'of the probe') == {is_probed}")
+    pytester.runpytest_inprocess().assert_outcomes(passed=1)
