@@ -1,6 +1,8 @@
 """oomscope: which change made the run go out of GPU memory, and is it fragmentation or capacity.
 
 Importing this package is cheap: no torch, numpy or pandas is loaded until a command needs it.
+
+PYTEST_DONT_REWRITE: where a start-up file has imported this package already, pytest would warn that it cannot.
 """
 
 from __future__ import annotations

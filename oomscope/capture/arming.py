@@ -24,7 +24,7 @@ STARTUP: Final = os.path.join(os.path.dirname(__file__), "startup")  # noqa: PTH
 """Holds ``sitecustomize.py``."""
 PYTHON_PATH: Final = "PYTHONPATH"
 STARTED: Final = "OOMSCOPE_STARTUP"
-"""Names a module whose ``arm_from_environment`` that file calls."""
+"""Names modules, separated by commas, whose ``arm_from_environment`` that file calls."""
 
 
 def with_startup(environment: Mapping[str, str]) -> dict[str, str]:

@@ -110,8 +110,11 @@ class Recording(ContextDecorator):
         Raises:
             MachineUnfitError: ``strict`` is set and there is no CUDA, or somebody else records.
         """
-        import torch
-
+        try:
+            import torch
+        except (ImportError, OSError) as error:
+            self._messages.refuse(f"torch cannot be imported ({error}); without a GPU, measure with oomscope probe")
+            return self
         if (present := singleton.present_owner()) is not None:
             self._messages.refuse(f"{present} already records this process")
         elif not torch.cuda.is_available():

@@ -6,8 +6,7 @@ tests that ask for it.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,7 +16,8 @@ if TYPE_CHECKING:
 
     from oomscope.pytest_plugin.probing import Probing
 
-BACKENDS = ("auto", "virtual", "cuda")
+ENDED = pytest.StashKey[list[pytest.Item]]()
+"""The tests that have ended since one was last measured."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -26,38 +26,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini("oomscope_gpu", "the virtual card, such as h100-80gb", None, "")
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Register the markers, refuse an unknown backend or card, and load the virtual card where that is the backend.
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Choose the card before a ``conftest.py`` imports torch."""
+    from oomscope.pytest_plugin.card import choose_card
 
-    Raises:
-        pytest.UsageError: the ini file names a backend or a card that there is not, or the virtual card cannot be
-            loaded.
-    """
+    choose_card(early_config)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the markers; choose the card if this plugin came too late for the hook above."""
+    from oomscope.pytest_plugin.card import choose_card
     from oomscope.pytest_plugin.limits import KINDS
 
     for kind in KINDS:
         config.addinivalue_line("markers", kind.registration)
-    backend = config.getini("oomscope_backend")
-    if backend not in BACKENDS:
-        raise pytest.UsageError(f"oomscope_backend = {backend}: no such backend; give one of {', '.join(BACKENDS)}")
-    gpu = config.getini("oomscope_gpu")
-    if not gpu and backend != "virtual":
-        return
-    from oomscope import virtual
-    from oomscope.errors import MachineUnfitError, UsageError
-    from oomscope.virtual.cards import DEFAULT_CARD, find_card
-
-    try:
-        card = find_card(gpu or DEFAULT_CARD)
-        if backend == "virtual":  # the card must be there before any test imports torch
-            virtual.load()
-            if gpu:  # tests without a limit see it too
-                os.environ.update(virtual.CardSettings(card=card).variables())
-    except UsageError as error:
-        message = str(error).removesuffix(", or give its size with --limit SIZE")
-        raise pytest.UsageError(f"oomscope_gpu = {gpu}: {message}") from None
-    except MachineUnfitError as error:
-        raise pytest.UsageError(f"oomscope_backend = virtual: {error}") from None
+    choose_card(config)
 
 
 @pytest.hookimpl(trylast=True)
@@ -81,13 +65,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         raise pytest.UsageError(str(error)) from None
 
 
-@pytest.fixture
-def gpu_device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
-    """The device whose memory is measured while the test runs: cuda:0."""
-    from oomscope.pytest_plugin import body
+@pytest.fixture(scope="session")
+def gpu_device() -> torch.device:
+    """The device whose memory is measured while a test runs: cuda:0."""
+    try:
+        import torch
+    except (ImportError, OSError) as error:
+        from oomscope.pytest_plugin.card import WITHOUT_GPU
 
-    with body.recorded(request.node) as device:
-        yield device
+        pytest.fail(f"torch cannot be imported ({error}); {WITHOUT_GPU}", pytrace=False)
+    return torch.device("cuda", 0)
 
 
 @pytest.fixture
@@ -99,17 +86,54 @@ def probe(request: pytest.FixtureRequest) -> Probing:
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Run the test, and note that it has ended: pytest keeps the instance of its class, with what that holds."""
+    try:
+        return (yield)
+    finally:
+        item.config.stash.setdefault(ENDED, []).append(item)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Record what the fixtures of the test make, where it uses the device; pytest has seen to markers that skip it."""
+    if _has_device(item):
+        from oomscope.pytest_plugin import body
+
+        body.begin(item)
+
+
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Stop recording a test whose body did not run."""
+    if _has_device(item):
+        from oomscope.pytest_plugin import body
+
+        body.end(item)
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Run the test; where it passes, hold what was measured against its limits."""
     from oomscope.pytest_plugin.limits import judge, limits_of, one_failure
 
     with one_failure("the limits of the test cannot be read"):
         limits = limits_of(item)
-    if not limits and "gpu_device" not in getattr(item, "fixturenames", ()):
+    if not limits and not _has_device(item):
         return (yield)
     from oomscope.pytest_plugin import body, probing
 
+    if _has_device(item):
+        body.check_device(item.config)
     with body.measured(item, wanted=bool(limits)):
         outcome = yield
     judge(limits, [*body.results(item), *probing.results(item)], body.alive_before(item))
     return outcome
+
+
+def _has_device(item: pytest.Item) -> bool:
+    """Whether the test uses this plugin's ``gpu_device``, and not another of its name, be it through that one."""
+    name = gpu_device.__name__
+    info = getattr(item, "_fixtureinfo", None)
+    definitions = list(info.name2fixturedefs.get(name, ())) if info is not None else []
+    while len(definitions) > 1 and name in definitions[-1].argnames:
+        definitions.pop()
+    return bool(definitions) and definitions[-1].func.__module__ == __name__

@@ -18,12 +18,11 @@ import pytest
 
 from oomscope.errors import MachineUnfitError, UntestableError
 from oomscope.probe.job import HarnessTarget, ProbeJob, RunsOn
-from oomscope.pytest_plugin import probing
+from oomscope.pytest_plugin import ENDED, probing
+from oomscope.pytest_plugin.card import LEDGER, WITHOUT_GPU
 from oomscope.pytest_plugin.limits import one_failure
 
 if TYPE_CHECKING:
-    import torch
-
     from oomscope.probe.measurement import Measurement
     from oomscope.probe.recording.session import Session
     from oomscope.probe.result import ProbeResult
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
 
 _LAST_FAILURE = ("last_type", "last_value", "last_traceback", "last_exc")
 """Where pytest leaves a failure in :mod:`sys`, with its frames; it clears them only before the next body."""
+_UNFIT = "the memory of the test cannot be measured"
 _OWN = Path(__file__).resolve().parents[1]
 
 
@@ -48,7 +48,8 @@ class Recording:
         target = HarnessTarget(repo=str(item.config.rootpath), harness=str(item.path))
         gpu = item.config.getini("oomscope_gpu") or None
         self._job = ProbeJob(target=target, backend=item.config.getini("oomscope_backend"), gpu=gpu)
-        self._backend, session = _opened(self._job)
+        _forget_tests(item.config.stash.get(ENDED, []))
+        self._backend, session = _opened(self._job, item.config.stash.get(LEDGER, ""))
         self.device = session.device
         self.alive_before = int(torch.cuda.memory_stats(self.device).get("requested_bytes.all.current", 0))
         """Bytes that fixtures or earlier tests hold on the device."""
@@ -110,25 +111,31 @@ class Recording:
 _RECORDING = pytest.StashKey[Recording]()
 
 
-@contextmanager
-def recorded(item: pytest.Item) -> Iterator[torch.device]:
-    """Record from now on, and yield the device."""
-    recording = _begun(item)
-    try:
-        yield recording.device
-    finally:
+def check_device(config: pytest.Config) -> None:
+    """Fail the test where there is no device to measure."""
+    if not _has_cuda(config):
+        pytest.fail(f"{_UNFIT}\ntorch finds no CUDA device; {WITHOUT_GPU}", pytrace=False)
+
+
+def begin(item: pytest.Item) -> None:
+    """Record the test from now on if there is a device; where there is none, a fixture may skip the test."""
+    if _has_cuda(item.config):
+        _begun(item)
+
+
+def end(item: pytest.Item) -> None:
+    """Record the test no longer."""
+    recording = item.stash.get(_RECORDING, None)
+    if recording is not None:
         recording.close()
 
 
 @contextmanager
 def measured(item: pytest.Item, *, wanted: bool) -> Iterator[None]:
-    """Measure what runs inside: on the device of a fixture, else, where it is ``wanted``, on a card if there is one.
-
-    Fixtures are told by what they left, not by their names, which those of a project or of another plugin may have too.
-    """
+    """Measure what runs inside: with what fixtures made, else, where it is ``wanted``, on a card if there is one."""
     recording = item.stash.get(_RECORDING, None)
     if recording is None or not recording.is_open:  # an ended one belongs to this test's previous run
-        if not wanted or probing.is_asked(item) or not _has_cuda(item):
+        if not wanted or probing.is_asked(item) or not _has_cuda(item.config):
             yield
             return
         recording = _begun(item)
@@ -165,27 +172,40 @@ def alive_before(item: pytest.Item) -> int:
 
 
 def _begun(item: pytest.Item) -> Recording:
-    with one_failure("the memory of the test cannot be measured"):
+    with one_failure(_UNFIT):
         item.stash[_RECORDING] = Recording(item)
     return item.stash[_RECORDING]
 
 
-def _has_cuda(item: pytest.Item) -> bool:
+def _has_cuda(config: pytest.Config) -> bool:
+    from oomscope import virtual
     from oomscope.probe.recording.settings import sees_gpu
 
-    return item.config.getini("oomscope_backend") == "virtual" or sees_gpu()
+    backend = config.getini("oomscope_backend")
+    with one_failure(_UNFIT):
+        return backend == "virtual" or (backend == "auto" and virtual.is_loaded()) or sees_gpu()
 
 
-def _opened(job: ProbeJob) -> tuple[RunsOn, Session]:
+def _forget_tests(ended: list[pytest.Item]) -> None:
+    """Drop what pytest keeps of tests that have ended: the last failure, and the instances of their classes.
+
+    pytest itself makes another instance where one is asked for later.
+    """
+    for name in _LAST_FAILURE:
+        vars(sys).pop(name, None)
+    for item in ended:
+        if getattr(item, "cls", None) is not None:
+            for name in ("_obj", "_instance"):
+                vars(item).pop(name, None)
+    ended.clear()
+
+
+def _opened(job: ProbeJob, ledger: str) -> tuple[RunsOn, Session]:
     from oomscope import virtual
-    from oomscope.probe.recording.settings import open_session, resolve_backend, sees_gpu, settings_of
+    from oomscope.probe.recording.settings import open_session, resolve_backend, settings_of
 
     if job.backend == "auto":
         job = replace(job, backend="virtual" if virtual.is_loaded() else "cuda")
-    if job.backend == "cuda" and not sees_gpu():
-        raise MachineUnfitError(
-            "torch finds no CUDA device", remedy="run these tests with -o oomscope_backend=virtual, which needs no GPU"
-        )
     backend = resolve_backend(job)
     import torch
 
@@ -197,9 +217,7 @@ def _opened(job: ProbeJob) -> tuple[RunsOn, Session]:
         )
     if backend == "cuda":  # the real card of the machine
         job = replace(job, gpu=None)
-    # Frees what earlier tests left in a failure, in cycles and in the allocator's cache: it is not this test's memory.
-    for name in _LAST_FAILURE:
-        vars(sys).pop(name, None)
+    # Frees what earlier tests left in cycles and in the allocator's cache: it is not this test's memory.
     gc.collect()
     torch.cuda.empty_cache()
-    return backend, open_session(settings_of(job, backend), backend)
+    return backend, open_session(replace(settings_of(job, backend), ledger=ledger), backend)

@@ -128,7 +128,9 @@ def judge(limits: Sequence[Limit], results: Sequence[ProbeResult], alive_before:
             for limit in limits
         ]
     if complaints and results and alive_before:
-        complaints.append(f"of these, {format_size(alive_before)} were alive before: of fixtures, or of earlier tests")
+        complaints.append(
+            f"allocated before the test: {format_size(alive_before)}, by fixtures, setup methods or earlier tests"
+        )
     if complaints:
         pytest.fail("\n".join(complaints), pytrace=False)
 

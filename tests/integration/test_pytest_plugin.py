@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -47,6 +48,9 @@ def train(device):
 """
 
 TESTS = """
+import subprocess
+import sys
+
 import pytest
 import torch
 from net import Net, train
@@ -65,7 +69,7 @@ def test_holds_and_wastes_too_much(gpu_device):
     train(gpu_device)
 
 
-@pytest.fixture
+@pytest.fixture(scope="class")
 def model(gpu_device):
     return Net(gpu_device)
 
@@ -109,6 +113,18 @@ def test_comes_after_a_failure():
     torch.ones(2**18, device="cuda")
 
 
+@pytest.mark.limit_gpu_memory("3 MiB", of="requested")
+class TestThatHoldsWhatItsSetupMade:
+    def setup_method(self):
+        self.held = torch.ones(2**19, device="cuda")
+
+    def test_first(self):
+        assert not self.held.is_cuda, "its own reason"
+
+    def test_second(self):
+        torch.ones(2**18, device="cuda")
+
+
 KEPT = []
 
 
@@ -121,8 +137,24 @@ def test_comes_after_what_was_kept():
     torch.ones(2**18, device="cuda")
 
 
+def test_starts_a_process_on_the_same_card():
+    script = "import torch; print(torch.cuda.mem_get_info())"
+    shown = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, check=True).stdout
+    assert shown == f"{torch.cuda.mem_get_info()}\\n"
+
+
 def test_is_undisturbed():
     assert torch.arange(3).sum().item() == 3
+"""
+
+CONFTEST = """
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(0)
 """
 
 PROBES = """
@@ -169,9 +201,10 @@ def test_second():
 
 def test_the_body_of_a_test_is_measured_in_a_worker_of_xdist(pytester: pytest.Pytester) -> None:
     pytester.makeini(INI)
+    pytester.makeconftest(CONFTEST)
     pytester.makepyfile(net=NET, test_net=TESTS, test_wrong=WRONG, test_memory=EXAMPLE)
     run = pytester.runpytest_subprocess("-rA", "-n", "1")
-    run.assert_outcomes(passed=5, failed=9, skipped=1)
+    run.assert_outcomes(passed=7, failed=10, skipped=1)
     assert len(SHOWN) == 2
     run.stdout.fnmatch_lines(SHOWN)
     text = run.stdout.str()
@@ -188,7 +221,7 @@ def test_the_body_of_a_test_is_measured_in_a_worker_of_xdist(pytester: pytest.Py
             "put model and data on the device of the fixture gpu_device, or measure with the fixture probe",
             "E*AssertionError: its own reason",
             "limit_gpu_memory: 5.00 MiB requested at once on virtual h100-80gb, * over the limit of 3.00 MiB",
-            "of these, 4.00 MiB were alive before: of fixtures, or of earlier tests",
+            "allocated before the test: 4.00 MiB, by fixtures, setup methods or earlier tests",
             "the limits of the test cannot be read",
             "test_wrong.py::test_first: marker limit_gpu_memory: *",
         ]
@@ -198,10 +231,13 @@ def test_the_body_of_a_test_is_measured_in_a_worker_of_xdist(pytester: pytest.Py
     assert "During handling" not in text
 
 
-def test_probes_are_measured(pytester: pytest.Pytester) -> None:
+def test_probes_are_measured(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     pytester.makeini(INI)
     pytester.makepyfile(PROBES)
+    monkeypatch.delenv("PYTEST_CURRENT_TEST")  # which the run inside takes away
+    environment = dict(os.environ)
     run = pytester.runpytest_inprocess()
+    assert os.environ == environment
     run.assert_outcomes(passed=1, failed=4)
     run.stdout.fnmatch_lines_random(
         [

@@ -35,7 +35,7 @@ def run_next() -> None:
 def arm() -> None:
     """Let the program be recorded as its environment asks: by ``oomscope record``, or by a probe that started it."""
     asked = ["oomscope.capture.arming"] if os.environ.get("OOMSCOPE_RECORD") else []
-    asked += filter(None, [os.environ.get("OOMSCOPE_STARTUP")])
+    asked += filter(None, os.environ.get("OOMSCOPE_STARTUP", "").split(","))
     for module in asked:
         try:
             load(module).arm_from_environment()

@@ -55,6 +55,8 @@ class SessionSettings:
     """Whether the host computes what a virtual card's kernels would."""
     iterations: int | None = None
     """Training iterations, instead of as many as the job asks for."""
+    ledger: str = ""
+    """The file through which several processes share a virtual card; empty for a card of one process."""
     is_recorded: bool = True
     """Whether events are recorded with their stacks; else only torch's counters and the failure are known."""
     max_entries: int = 1_000_000
@@ -70,13 +72,8 @@ class SessionSettings:
             other_process_bytes=self.other_process_bytes,
         )
 
-    def card_variables(self, *, ledger: str = "", peers: Peers = "alike") -> dict[str, str]:
-        """Return the variables by which a process knows its virtual card.
-
-        Args:
-            ledger: the file through which several processes share the card; empty for a card of one process.
-            peers: what the other ranks of a world are.
-        """
+    def card_variables(self, *, peers: Peers = "alike") -> dict[str, str]:
+        """Return the variables by which a process knows its virtual card, whose other ranks are ``peers``."""
         assert self.gpu is not None  # noqa: S101 - a virtual card plays one
         budget = self.budget()
         total = budget.limit_bytes
@@ -91,7 +88,7 @@ class SessionSettings:
             event_lag=self.stream_lag,
             values=self.values,
             peers=peers,
-            ledger=ledger,
+            ledger=self.ledger,
         ).variables()
 
 

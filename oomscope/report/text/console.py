@@ -66,6 +66,7 @@ def _console(stream: TextIO) -> Console:
         file=stream,
         width=PLAIN_WIDTH if plain else None,
         force_terminal=stream.isatty() if os.environ.get("NO_COLOR") else None,
+        force_jupyter=False,  # in a notebook rich adds an output to the cell
         highlight=False,
         emoji=False,
         markup=False,

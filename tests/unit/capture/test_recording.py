@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import threading
 from pathlib import Path
 
@@ -105,6 +106,17 @@ def test_without_cuda_there_is_a_line_and_nothing_else(monkeypatch, capsys) -> N
         assert recording.dump() is None
     assert capsys.readouterr().err == "oomscope: nothing is recorded: torch finds no CUDA device\n"
     with pytest.raises(MachineUnfitError, match="no CUDA device"), oomscope.record(strict=True):
+        pass
+
+
+def test_without_a_torch_that_can_be_imported_one_line_says_so(monkeypatch, capsys) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with oomscope.record() as recording:
+        assert not recording.is_active
+    said = capsys.readouterr().err
+    assert said.startswith("oomscope: nothing is recorded: torch cannot be imported (")
+    assert said.endswith("; without a GPU, measure with oomscope probe\n")
+    with pytest.raises(MachineUnfitError, match="torch cannot be imported"), oomscope.record(strict=True):
         pass
 
 

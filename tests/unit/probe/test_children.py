@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from oomscope.capture.arming import STARTED
 from oomscope.probe.machine import children
+from oomscope.probe.targets import checkout_imports
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the virtual card needs Linux")
 def test_a_python_that_is_started_imports_torch_and_sees_no_card() -> None:
-    environment = os.environ | children.variables(os.environ)
+    environment = os.environ | children.variables({STARTED: checkout_imports.__name__})
+    assert environment[STARTED].startswith(f"{checkout_imports.__name__},"), "the checkout's code is imported there too"
     asks = "import torch; print(torch.ones(2).sum().item(), torch.cuda.is_available())"
     done = subprocess.run([sys.executable, "-c", asks], env=environment, capture_output=True, text=True, check=False)
     assert (done.stdout, done.returncode) == ("2.0 False\n", 0), done.stderr

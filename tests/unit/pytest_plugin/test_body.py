@@ -97,3 +97,44 @@ def test_fixtures_of_these_names_that_are_others_change_nothing(
     run = pytester.runpytest_inprocess()
     run.assert_outcomes(passed=3, failed=1)
     run.stdout.fnmatch_lines(["*_ test_a_limit_beside_them _*", "the memory of the test cannot be measured"])
+
+
+WITHOUT_A_GPU = """
+import pytest
+
+
+def test_of_the_device(gpu_device):
+    pass
+
+
+@pytest.fixture
+def needs_a_gpu():
+    pytest.skip("needs a GPU")
+
+
+def test_that_a_fixture_skips(needs_a_gpu, gpu_device):
+    pass
+"""
+
+
+def test_without_a_gpu_a_test_that_nothing_skips_fails_in_two_lines(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "sees_gpu", lambda: False)
+    pytester.makeini(INI + "oomscope_backend = cuda\n")
+    pytester.makepyfile(WITHOUT_A_GPU)
+    run = pytester.runpytest_inprocess()
+    run.assert_outcomes(failed=1, skipped=1)
+    run.stdout.fnmatch_lines(["the memory of the test cannot be measured", "torch finds no CUDA device; run *virtual*"])
+
+
+@pytest.mark.parametrize("is_probed", [False, True])
+def test_in_a_probe_of_pytest_the_card_is_that_of_the_probe(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, is_probed: bool
+) -> None:
+    monkeypatch.setenv("OOMSCOPE_CARD", "of the probe")
+    if is_probed:
+        monkeypatch.setenv("OOMSCOPE_PROGRAM", "{}")
+    pytester.makeini(INI + "oomscope_backend = virtual\n")
+    pytester.makepyfile(f"import os\ndef test(): assert (os.environ['OOMSCOPE_CARD'] == 'of the probe') == {is_probed}")
+    pytester.runpytest_inprocess().assert_outcomes(passed=1)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import builtins
 import html
 import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -51,6 +53,18 @@ def test_print_shows_the_report_and_tables_are_frames(file: Path) -> None:
 def test_a_card_is_refused_as_on_the_command_line(file: Path, given: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         oomscope.explain(file, **given)
+
+
+def test_the_text_adds_no_output_to_a_cell(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shell = type("ZMQInteractiveShell", (), {})()  # what rich knows a notebook by
+    monkeypatch.setattr(builtins, "get_ipython", lambda: shell, raising=False)
+    displayed: list[object] = []
+    modules = {name: ModuleType(name) for name in ("IPython", "IPython.display")}
+    vars(modules["IPython.display"])["display"] = displayed.append
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    assert "OUT OF MEMORY" in repr(oomscope.explain(file))
+    assert displayed == []
 
 
 def test_names_are_taken_out(file: Path) -> None:

@@ -143,7 +143,7 @@ class ProgramRuns:
         if backend == "virtual":
             environment.pop(VISIBLE_CARDS, None)
             peers: Literal["alike", "processes"] = "alike" if in_world else "processes"
-            environment |= settings.card_variables(ledger=str(folder / "card"), peers=peers)
+            environment |= replace(settings, ledger=str(folder / "card")).card_variables(peers=peers)
             environment |= compile_cache_variables(folder, environment)
         environment |= place_in_world(job.rank, job.world_size) if in_world else {}
         if environment.get("WORLD_SIZE") == "1":  # each run opens a port; other jobs may hold the default one
