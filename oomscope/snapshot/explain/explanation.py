@@ -122,6 +122,10 @@ class DeviceExplanation(Document):
     events: int
     truncated: bool
     """Blocks were alive before the first event: the recording began later, or its ring wrapped."""
+    reserved_before_bytes: int
+    """Reserved before the first event."""
+    idle_before_bytes: int
+    """The part of it that the recording never uses; where there is any, an earlier peak is not in the file."""
     torch_version: str
     """Whose allocator's rules count; where they were found, one that stands for all that share them."""
     version_source: str

@@ -182,12 +182,15 @@ def headroom_without_card(verdict: Verdict, highest: ReservedPeak, *, when: str 
     return sentences(overhead, leak_text(verdict.leak), at_most)
 
 
-def on_another_card(verdict: Verdict, highest: ReservedPeak, refused: Refused | None = None) -> Verdict:
+def on_another_card(
+    verdict: Verdict, highest: ReservedPeak, refused: Refused | None = None, *, reserved_before: int = 0
+) -> Verdict:
     """Return a verdict of headroom as it is on a card that the user names, where it differs there.
 
     More requested bytes than the card has are ``capacity``, of no event in particular. Where the job reserved more than
     the card has and yet none of its allocations would fail there, what was replayed counts, not what was reserved.
     Where the recorded card refused one, it is said that this one serves it, and that the recording ends there.
+    ``reserved_before`` is what a peak before the recording left reserved: where the card has less, it may not do.
     """
     live, available = verdict.live_requested_bytes, verdict.available_bytes
     if refused is not None:
@@ -201,6 +204,12 @@ def on_another_card(verdict: Verdict, highest: ReservedPeak, refused: Refused | 
             "no packing could serve that",
         )
         return replace(verdict, kind="capacity", event=None, headline=text)
+    if reserved_before > available:
+        text = sentences(
+            f"At most {format_size(live)} requested of {limit} available since the recording began",
+            f"{format_size(reserved_before)} were reserved before, for a peak that is not in the file",
+        )
+        return replace(verdict, headline=text)
     if not verdict.tried:
         text = sentences(
             f"At most {format_size(live)} requested and {recorded} reserved as recorded, of {limit} available",
