@@ -56,7 +56,7 @@ class SessionSettings:
     iterations: int | None = None
     """Training iterations, instead of as many as the job asks for."""
     is_recorded: bool = True
-    """Events are recorded with their stacks; else only torch's counters and the failure are known."""
+    """Events are recorded with stacks and positions; else without, which costs little."""
     max_entries: int = 1_000_000
     max_frames: int = 100
 

@@ -106,7 +106,10 @@ def _why(verdict: Verdict, requested_bytes: int, demand_after: int | None) -> st
 def _no_cure(verdict: Verdict) -> str:
     """Return the clause on how far the settings that were tried go, and why that is no cure."""
     if verdict.confirmed:
-        runs = sum(row.how == "run" for row in verdict.tried)
+        tried = [row for row in verdict.tried if row.how == "run"]
+        runs = len(tried)
+        if not all(row.failed_in for row in tried):
+            return f"no cure is shown by further runs under the {runs} settings tried"
         again = "a second run" if runs == 1 else "further runs"
         return f"{again} failed under {'the one setting' if runs == 1 else f'each of the {runs} settings'} tried"
     if verdict.uncured and verdict.put_off_by:
