@@ -113,7 +113,7 @@ class SearchOptions(Options):
         "--link",
         multiple=True,
         metavar="PATH",
-        help="Link PATH, which git does not track (data, .env, a built extension), into every checkout.",
+        help="Link PATH, which git does not track (data, .env), into every checkout.",
     )
     setup: str | None = option("--setup", metavar="CMD", help="Run CMD in every checkout first, such as a build.")
     setup_timeout: float | None = option(
