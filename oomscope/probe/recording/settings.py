@@ -56,7 +56,7 @@ class SessionSettings:
     iterations: int | None = None
     """Training iterations, instead of as many as the job asks for."""
     is_recorded: bool = True
-    """Events are recorded with stacks and positions; else without, which costs little."""
+    """Events are recorded with stacks and positions; else without, which costs less."""
     max_entries: int = 1_000_000
     max_frames: int = 100
 
