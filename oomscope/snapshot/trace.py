@@ -81,6 +81,8 @@ OTHER: Final = "other"
 """The phase of what is neither forward, loss, backward nor optimizer, such as logging after a step."""
 DEFAULT_POOL: Final = (0, 0)
 """Id of the memory pool of whatever is in no CUDA graph and no ``MemPool``."""
+HIGHEST_ADDRESS: Final = 1 << 62
+"""What the emulator can count to; devices have far fewer bits of virtual addresses (Pascal 49, by its white paper)."""
 
 
 @dataclass(frozen=True, kw_only=True)

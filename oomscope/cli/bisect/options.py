@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from oomscope.bisect.targets.subjects import ConfigInRepo, OwnCode
 
 AXES = ("commits", "config", "environment", "both")
+OWN_FILE = "if your own program reads these files, commit them as one and search with --axis both --config PATH-IN-REPO"
+"""What to do with two configuration files that are not oomscope's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +113,7 @@ class SearchOptions(Options):
         "--link",
         multiple=True,
         metavar="PATH",
-        help="Link PATH, which git does not track (data, .env, a built extension), into every checkout.",
+        help="Link PATH, which git does not track (data, .env), into every checkout.",
     )
     setup: str | None = option("--setup", metavar="CMD", help="Run CMD in every checkout first, such as a build.")
     setup_timeout: float | None = option(
@@ -239,7 +241,8 @@ class Search:
             }
         for name, value in given.items():
             if value:
-                raise UsageError(f"{name} with {what}", remedy=f"leave {name} out: it applies to commits")
+                own = f"; {OWN_FILE}" if name == self.target.option and not has_repo else ""
+                raise UsageError(f"{name} with {what}", remedy=f"leave {name} out: it applies to commits{own}")
 
     @property
     def bad(self) -> Bad:

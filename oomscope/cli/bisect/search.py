@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oomscope.cli.bisect.options import Search
+from oomscope.cli.bisect.options import OWN_FILE, Search
 from oomscope.cli.sources import TARGETS
 from oomscope.cli.terminal.hints import other_than_range
 from oomscope.errors import UsageError
@@ -88,6 +88,7 @@ def _search_keys(search: Search, ends: FileRange, reporter: Reporter) -> BisectR
     from oomscope.bisect.change_bisect import bisect_configs
     from oomscope.bisect.requests import ConfigRequest
     from oomscope.bisect.vcs.ranges import FileAt
+    from oomscope.config.problems import InvalidConfigError
 
     axis = search.options.axis
     if axis in {"commits", "both"}:
@@ -103,7 +104,12 @@ def _search_keys(search: Search, ends: FileRange, reporter: Reporter) -> BisectR
         layers=search.change_sets(),
         **search.common(),
     )
-    return bisect_configs(request, reporter=reporter)
+    try:
+        return bisect_configs(request, reporter=reporter)
+    except InvalidConfigError as error:
+        if any(problem.message.startswith("unknown ") for problem in error.problems):
+            error.remedy = "; ".join(filter(None, (error.remedy, OWN_FILE)))
+        raise
 
 
 def _search_environment(search: Search, ends: RevisionRange, reporter: Reporter) -> BisectResult:

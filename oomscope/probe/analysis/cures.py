@@ -13,10 +13,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
+import numpy as np
+
 from oomscope.allocator import AllocatorSettings
 from oomscope.allocator.alloc_conf import EXPANDABLE, merged
 from oomscope.errors import AllocatorConfError
 from oomscope.probe.analysis.analyse import rules_of
+from oomscope.probe.analysis.value_dependence import is_of_started_thread
 from oomscope.probe.job import ProbeJob, RunsOn
 from oomscope.probe.measurement import Ending, FailedAllocation, Measurement
 from oomscope.probe.result import ProbeResult
@@ -143,6 +146,9 @@ def row_of(name: str, conf: str, ending: Ending | None, before: Measurement) -> 
     if refused is None and stats.num_ooms:
         return replace(row, note="an allocation failed there too, and the program continued with less")
     row = replace(row, peak_reserved_bytes=stats.reserved_bytes_peak, retries=stats.num_alloc_retries)
+    if refused is None and not _repeats(measurement, before):
+        other = "it asked for other sizes than the run that failed: the program differs from run to run"
+        return replace(row, note=other)
     if refused is None:
         margin = budget.available_bytes - stats.reserved_bytes_peak
         return replace(row, survives=True, margin_bytes=margin, is_tight=is_tight(margin, budget.limit_bytes))
@@ -155,6 +161,26 @@ def row_of(name: str, conf: str, ending: Ending | None, before: Measurement) -> 
     needed = _taken_from_card(refused.requested_bytes, conf, rules_of(before))
     where = f"{place} of iteration {moment.iteration}" if moment.iteration >= 0 else place
     return replace(row, margin_bytes=free - needed, failed_in=where)
+
+
+def _repeats(run: Measurement, before: Measurement) -> bool:
+    """Return whether ``run`` asks for the same sizes up to the first request that failed ``before``.
+
+    True also where that cannot be told: a ring wrapped, the runs are of different ranks, or threads of the program take
+    turns.
+    """
+    trace, asked = before.trace, run.trace.size[run.trace.action == Action.ALLOC]
+    failed = np.flatnonzero(trace.action == Action.OOM)
+    if not len(failed) or before.truncated or run.truncated or run.rank != before.rank:
+        return True
+    if any(map(is_of_started_thread, trace.stacks)):
+        return True
+    made = trace.size[: failed[0]][trace.action[: failed[0]] == Action.ALLOC]
+    if len(asked) <= len(made) or not np.array_equal(asked[: len(made)], made):
+        return False
+    settings = rules_of(before).settings()  # torch tells the rounded size of a request that failed
+    refused, repeated = (int(size) for size in (trace.size[failed[0]], asked[len(made)]))
+    return request_as_seen(settings, refused, 0).size == request_as_seen(settings, repeated, 0).size
 
 
 def _taken_from_card(requested_bytes: int, conf: str, rules: Rules) -> int:

@@ -282,7 +282,7 @@ class _Requests:
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
         rows = np.flatnonzero((trace.action == Action.ALLOC) | (trace.action == Action.OOM))
-        is_threads = np.array([_is_of_started_thread(stack) for stack in trace.stacks])[trace.stack_id[rows]]
+        is_threads = np.array([is_of_started_thread(stack) for stack in trace.stacks])[trace.stack_id[rows]]
         self.ordered = rows[~is_threads]
         """Events of the requests, without those of threads that the program started."""
         self.of_threads = rows[is_threads]
@@ -301,5 +301,6 @@ def _threads_take_other_turns(reported: Trace, other: Trace) -> bool:
     return not np.array_equal(_Requests(reported).turns, _Requests(other).turns)
 
 
-def _is_of_started_thread(stack: Stack) -> bool:
+def is_of_started_thread(stack: Stack) -> bool:
+    """Return whether a thread that the program started made a request: such threads take turns in any order."""
     return bool(stack) and (stack[-1].name, Path(stack[-1].filename).name) == ("_bootstrap", "threading.py")

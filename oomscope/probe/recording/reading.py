@@ -73,7 +73,7 @@ def measurement_of(
     """
     snapshot = _without_own_frames(snapshot)
     recorded = (trace for trace in snapshot.traces if trace.device == index)
-    trace = resolve_phases(next(recorded, None) or empty_trace(index))  # a run that only counted
+    trace = resolve_phases(next(recorded, None) or empty_trace(index))  # nothing was allocated there
     timeline = Timeline.of(trace, snapshot.segments)
     trace = categorise(
         timeline,

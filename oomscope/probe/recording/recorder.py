@@ -60,7 +60,7 @@ class Recorder:
     """A recording of this process. Start it once, when CUDA is in use.
 
     Args:
-        is_recorded: record events and stacks; else only counters and refusals are known.
+        is_recorded: record stacks, positions and forward lines of the events; else the bare events alone.
         max_entries: size of the allocator's ring of events.
         max_frames: frames kept of each forward stack.
         device: returns the index of the card that blocks are counted on.
@@ -118,8 +118,8 @@ class Recorder:
 
         parts: list[AbstractContextManager[None]] = [history.refusals.notifying(refused), self._statistics_kept()]
         parts.append(graphs_are_unchanged())
+        history.start(max_entries=self._max_entries, stacks="python" if self._is_recorded else "none")
         if self._is_recorded:
-            history.start(max_entries=self._max_entries)
             parts.append(self._forward.recorded())
             if virtual.is_loaded():
                 virtual.on_unknown_read(self._note_unknown_read)

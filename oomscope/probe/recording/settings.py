@@ -58,7 +58,7 @@ class SessionSettings:
     ledger: str = ""
     """The file through which several processes share a virtual card; empty for a card of one process."""
     is_recorded: bool = True
-    """Whether events are recorded with their stacks; else only torch's counters and the failure are known."""
+    """Whether events are recorded with stacks and positions; else without them, which costs less."""
     max_entries: int = 1_000_000
     max_frames: int = 100
 

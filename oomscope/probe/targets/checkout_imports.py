@@ -8,7 +8,7 @@ A clone is one of ``git clone --shared``: git notes in it where the objects of t
 Every Python process of the program pays for what is imported here, hence no pathlib.
 """
 
-# ruff: noqa: PTH100, PTH110, PTH112, PTH113, PTH117, PTH118, PTH119, PTH120, PTH123, PTH206, PTH208
+# ruff: noqa: PTH100, PTH110, PTH112, PTH113, PTH117, PTH118, PTH119, PTH120, PTH122, PTH123, PTH206, PTH208
 from __future__ import annotations
 
 import os
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _VARIABLE: Final = "OOMSCOPE_CHECKOUT"
 """Variable with the checkout that is measured and, if it is a clone, the user's work trees, one a line."""
 _INSTALLED: Final = ("site-packages", "dist-packages")
+_EXTENSIONS: Final = (".so", ".pyd")
+_SOURCES: Final = (".c", ".cc", ".cpp", ".cxx", ".cu", ".pyx")
 _GIT: Final = ".git"
 
 
@@ -83,6 +85,11 @@ def imported() -> Imported:
         if file and not checkout.has(file) and not _is_of_python(file) and checkout.moved(file) is None:
             remedy = f"if you mean the checkout's own {name}, begin the command with env PYTHONPATH={folder}"
             notes.append(f"{name} was imported from {file}, not from the checkout: {remedy}")
+    for name in checkout.compiled() if checkout.origins else ():
+        file = files.get(name, "")
+        if _is_installed(file) and file.endswith(_EXTENSIONS):
+            remedy = "bisect --setup 'python setup.py build_ext --inplace' builds each commit's"
+            notes.append(f"{name} was imported from {file}, one build for every commit: {remedy}")
     return Imported(replaced, tuple(notes))
 
 
@@ -138,14 +145,23 @@ class _Checkout:
 
     def modules(self) -> Iterator[tuple[str, str]]:
         """Yield the folders, from the root, and the names of the checkout's top-level modules."""
+        for folder, name in self._files():
+            if name.endswith(".py") or os.path.isfile(os.path.join(self.place, folder, name, "__init__.py")):
+                yield folder, name.removesuffix(".py")
+
+    def compiled(self) -> Iterator[str]:
+        """Yield the names of top-level modules that are compiled, as those of their sources tell them."""
+        stems = (os.path.splitext(name) for _, name in self._files())
+        yield from (stem for stem, suffix in stems if suffix in _SOURCES)
+
+    def _files(self) -> Iterator[tuple[str, str]]:
+        """Yield the files in the folders that hold top-level modules, with these folders."""
         for folder in (".", "src"):
             try:
                 names = sorted(os.listdir(os.path.join(self.place, folder)))
             except OSError:
                 continue
-            for name in names:
-                if name.endswith(".py") or os.path.isfile(os.path.join(self.place, folder, name, "__init__.py")):
-                    yield folder, name.removesuffix(".py")
+            yield from ((folder, name) for name in names)
 
     def _resolved(self, path: str) -> str:
         """Return an absolute path with its folder's symbolic links followed."""

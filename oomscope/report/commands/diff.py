@@ -91,6 +91,8 @@ def device_parts(
 def headline(device: DeviceDifference, phase: str = "") -> str:
     """Return the answer in one line."""
     peak = f"PEAK IN {phase.upper()}" if phase else "PEAK"
+    if device.before.idle_before_bytes or device.after.idle_before_bytes:
+        peak = f"RECORDED {peak}"
     before, after = format_size(device.before.peak.requested_bytes), format_size(device.after.peak.requested_bytes)
     if device.delta_bytes:
         verb = "GREW" if device.delta_bytes > 0 else "SHRANK"
@@ -204,6 +206,9 @@ def remarks(device: DeviceDifference) -> Iterator[str]:
         elif side.older_bytes:
             size = format_size(side.older_bytes)
             yield f"{size} of {name}'s peak were allocated before its recording began: their lines are unknown"
+        if side.idle_before_bytes:
+            size = format_size(side.idle_before_bytes)
+            yield f"{size} reserved before {name}'s recording are never used in it: an earlier peak is not in {name}"
         if side.failed_bytes is not None:
             yield f"{name} failed asking for {format_size(side.failed_bytes)}; its peak does not contain that request"
     inferred = [name for name, side in (("A", before), ("B", after)) if side.inferred]

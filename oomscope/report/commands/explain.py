@@ -14,6 +14,7 @@ from oomscope.report.commands.explain_sentences import (
     advice,
     available_text,
     conf_variable,
+    depends_on_earlier,
     devices_status_text,
     differing_categories,
     growing_text,
@@ -135,6 +136,9 @@ def _rank_parts(found: RankSet) -> Iterator[parts.Part]:
         yield line(f"{unread_text(each)}: left out", "warn")
     for text in left_out_texts(found.left_out):
         yield line(text, "warn" if text.endswith("their rank") else "soft")
+    if earlier := sorted(row.rank for row in found.rows if row.idle_before_bytes):
+        ranks = f"rank{'s' if len(earlier) > 1 else ''} {', '.join(map(str, earlier))}"
+        yield line(f"an earlier peak, before the recording began, is not in what is read of {ranks}", "warn")
     differing = differing_categories(found.rows)
     yield parts.Table(
         title="Where ranks differ, by category, each at its own peak",
@@ -217,7 +221,8 @@ def table_name(device: DeviceExplanation) -> str:
 
 
 def _status(device: DeviceExplanation) -> parts.Line:
-    return parts.status(status_text(device), "good" if device.verdict.kind == "headroom" else "bad")
+    tone = "warn" if depends_on_earlier(device) else "good" if device.verdict.kind == "headroom" else "bad"
+    return parts.status(status_text(device), tone)
 
 
 def _facts(device: DeviceExplanation) -> Iterator[tuple[str, parts.Known]]:

@@ -62,13 +62,21 @@ def status_text(device: DeviceExplanation) -> str:
     if device.survived_failures:
         failed = count(device.survived_failures, "failed allocation")
         return f"SURVIVED {failed}, {_highest(device)}"
+    return _on_named_card(device) or f"NO FAILED ALLOCATION, {_highest(device)}"
+
+
+def _on_named_card(device: DeviceExplanation) -> str | None:
+    """Return the answer where the card that the user names changes it; None elsewhere."""
+    if depends_on_earlier(device):
+        before, card = format_size(device.reserved_before_bytes), format_size(device.available_bytes or 0)
+        return f"MAY NOT FIT: {_highest(device)}, but {before} reserved before, of {card}"
     if device.served:
         failed = format_size(device.served.requested_bytes)
         return f"WOULD PASS on this card where the recorded run failed: it serves the request of {failed}"
     if retries := retries_on_card(device):
         emptied = "once" if retries == 1 else f"{retries:,} times"
         return f"PASSES on this card only by emptying its cache, {emptied}; {_highest(device)}"
-    return f"NO FAILED ALLOCATION, {_highest(device)}"
+    return None
 
 
 def margin_bytes(device: DeviceExplanation) -> int | None:
@@ -76,12 +84,19 @@ def margin_bytes(device: DeviceExplanation) -> int | None:
 
     Where the recorded run reserved more than the card has, what its replay there reserves counts.
     """
-    if device.available_bytes is None or device.verdict.kind != "headroom":
+    if device.available_bytes is None or device.verdict.kind != "headroom" or depends_on_earlier(device):
         return None
     held, tried = device.peak.reserved_bytes or 0, device.verdict.tried
     if held > device.available_bytes and tried and tried[0].survives:
         held = tried[0].peak_reserved_bytes
     return device.available_bytes - held
+
+
+def depends_on_earlier(device: DeviceExplanation) -> bool:
+    """Return whether nothing failed, but the card has less than an earlier peak left reserved."""
+    if device.available_bytes is None or device.verdict.kind != "headroom" or not device.idle_before_bytes:
+        return False
+    return device.reserved_before_bytes > device.available_bytes
 
 
 def retries_on_card(device: DeviceExplanation) -> int:
@@ -94,7 +109,7 @@ def _highest(device: DeviceExplanation) -> str:
     """Return what was requested and reserved at most, and what the card has left beside it, or can have left."""
     requested, margin = format_size(device.peak.requested_bytes), margin_bytes(device)
     if margin is None or margin < 0 or device.available_bytes is None:
-        return f"{requested} requested at most"
+        return f"{requested} requested at most{' since the recording began' if device.idle_before_bytes else ''}"
     available = device.available_bytes
     held = f"{format_size(available - margin)} reserved at most"
     up_to = "up to " if device.available_is_bound else ""

@@ -15,6 +15,7 @@ import numpy as np
 
 from oomscope.document import Document
 from oomscope.snapshot.accounting.attribution import OLDER, by_site, by_size, by_stack
+from oomscope.snapshot.accounting.idle_before import idle_before
 from oomscope.snapshot.accounting.stack_tree import LiveStacks
 from oomscope.snapshot.accounting.timeline import Timeline, iterations_of
 from oomscope.snapshot.compare.changes import Held
@@ -48,6 +49,8 @@ class Facts(Document):
     """The line whose allocation made the peak."""
     older_bytes: int
     """Requested bytes that were there before the recording and keep no stack."""
+    idle_before_bytes: int
+    """Reserved before the recording and never used in it; where there is any, an earlier peak is not in the file."""
     failed_bytes: int | None
     """The last request that failed; null where none did."""
     inferred: bool
@@ -124,6 +127,7 @@ class Side(Inferred):
             **moment._asdict(),
             site=site_of(stack, trace.modules[trace.module_id[event]] if inside else ""),
             older_bytes=sum(row.bytes for row in self.sites if row.site == OLDER),
+            idle_before_bytes=idle_before(self.bare),
             failed_bytes=int(trace.size[failed[-1]]) if len(failed) else None,
             inferred=not trace.category.any(),
         )

@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from oomscope.errors import UsageError
+from oomscope.snapshot.accounting.idle_before import idle_before
 from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.explain.composition import Describe, Describer, composition_at
 from oomscope.snapshot.infer.annotated import annotated_ends
@@ -177,7 +178,16 @@ class Analysis(Inferred):
         if available is None:
             when = "at the end" if self.shows_end_only else "at the peak"
             return replace(verdict, headline=headroom_without_card(verdict, highest, when=when))
-        return verdict if self.limit is None else on_another_card(verdict, highest, self._refused)
+        return (
+            verdict
+            if self.limit is None
+            else on_another_card(
+                verdict,
+                highest,
+                self._refused,
+                reserved_before=self.bare.initial_reserved_bytes if idle_before(self.bare) else 0,
+            )
+        )
 
     @property
     def survived_failures(self) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from oomscope.snapshot.accounting.idle_before import idle_before
 from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.explain.analysis import Analysis
 from oomscope.snapshot.explain.composition import Describe, composition_at
@@ -46,6 +47,8 @@ def _device(analysis: Analysis) -> DeviceExplanation:
         index=trace.device,
         events=len(trace),
         truncated=timeline.begins_late,
+        reserved_before_bytes=timeline.initial_reserved_bytes,
+        idle_before_bytes=idle_before(analysis.bare),
         torch_version=recording.rules.torch_version,
         version_source=recording.version_source,
         conf=recording.rules.conf,
@@ -135,6 +138,12 @@ def _caveats(analysis: Analysis) -> Iterator[str]:
         yield "the file records no allocation but the failed one: only that is replayed, on the memory held then"
     elif analysis.timeline.begins_late:
         yield "the recording began after memory had been allocated: what was alive then has no allocation event"
+    if (idle := idle_before(analysis.bare)) and analysis.failure_event is None:
+        reserved = format_size(analysis.bare.initial_reserved_bytes)
+        yield (
+            f"before the recording began the job had reserved {reserved}, and the recording never uses "
+            f"{format_size(idle)} of it: an earlier peak is not in this file"
+        )
     if analysis.records_allocations and not recording.fidelity.is_trusted:
         share = f"{100 * recording.fidelity.share:.1f} %"
         yield f"the replay does not repeat this recording ({share}): no other settings are compared"

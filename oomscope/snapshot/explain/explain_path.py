@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from oomscope.errors import SnapshotError
+from oomscope.snapshot.accounting.idle_before import idle_before
 from oomscope.snapshot.explain.analysis import Analysis, analyse
 from oomscope.snapshot.explain.composition import composition_at
 from oomscope.snapshot.explain.explain import explanation_of
@@ -145,6 +146,7 @@ def _row(analysis: Analysis, file: str, rank: int) -> RankRow:
         failed_bytes=failure.requested_bytes if failure else None,
         peak=Bytes(requested_bytes=requested, reserved_bytes=timeline.reserved_peak().reserved_bytes),
         overhead_at_peak_bytes=timeline.reserved_bytes_at(event) - requested,
+        idle_before_bytes=idle_before(timeline),
         end_requested_bytes=timeline.end_requested_bytes,
         iterations=len(analysis.iterations),
         last_time_us=last if last >= 0 else None,

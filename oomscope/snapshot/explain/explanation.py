@@ -123,6 +123,10 @@ class DeviceExplanation(Document):
     events: int
     truncated: bool
     """Whether blocks were alive before the first event: the recording began later, or its ring wrapped."""
+    reserved_before_bytes: int
+    """Bytes reserved before the first event."""
+    idle_before_bytes: int
+    """Bytes of these that the recording never uses; if there are any, an earlier peak is not in the file."""
     torch_version: str
     """Torch whose allocator's rules count; if they were found, one version for all that share them."""
     version_source: str

@@ -37,6 +37,8 @@ class RankRow:
     """The most requested and the most reserved bytes, perhaps at two moments."""
     overhead_at_peak_bytes: int
     """Reserved less requested bytes, at the peak of requested bytes."""
+    idle_before_bytes: int = 0
+    """Reserved before the recording and never used in it; where there is any, an earlier peak is not in the file."""
     end_requested_bytes: int
     iterations: int
     """Number of iterations whose end was recorded."""

@@ -106,7 +106,10 @@ def _why(verdict: Verdict, requested_bytes: int, demand_after: int | None) -> st
 def _no_cure(verdict: Verdict) -> str:
     """Return the clause on how far the settings that were tried go, and why that is no cure."""
     if verdict.confirmed:
-        runs = sum(row.how == "run" for row in verdict.tried)
+        tried = [row for row in verdict.tried if row.how == "run"]
+        runs = len(tried)
+        if not all(row.failed_in for row in tried):
+            return f"no cure is shown by further runs under the {runs} settings tried"
         again = "a second run" if runs == 1 else "further runs"
         return f"{again} failed under {'the one setting' if runs == 1 else f'each of the {runs} settings'} tried"
     if verdict.uncured and verdict.put_off_by:
@@ -182,12 +185,15 @@ def headroom_without_card(verdict: Verdict, highest: ReservedPeak, *, when: str 
     return sentences(overhead, leak_text(verdict.leak), at_most)
 
 
-def on_another_card(verdict: Verdict, highest: ReservedPeak, refused: Refused | None = None) -> Verdict:
+def on_another_card(
+    verdict: Verdict, highest: ReservedPeak, refused: Refused | None = None, *, reserved_before: int = 0
+) -> Verdict:
     """Return a verdict of headroom as it is on a card that the user names, where it differs there.
 
     More requested bytes than the card has are ``capacity``, of no event in particular. Where the job reserved more than
     the card has and yet none of its allocations would fail there, what was replayed counts, not what was reserved.
     Where the recorded card refused one, it is said that this one serves it, and that the recording ends there.
+    ``reserved_before`` is what a peak before the recording left reserved: where the card has less, it may not do.
     """
     live, available = verdict.live_requested_bytes, verdict.available_bytes
     if refused is not None:
@@ -201,6 +207,12 @@ def on_another_card(verdict: Verdict, highest: ReservedPeak, refused: Refused | 
             "no packing could serve that",
         )
         return replace(verdict, kind="capacity", event=None, headline=text)
+    if reserved_before > available:
+        text = sentences(
+            f"At most {format_size(live)} requested of {limit} available since the recording began",
+            f"{format_size(reserved_before)} were reserved before, for a peak that is not in the file",
+        )
+        return replace(verdict, headline=text)
     if not verdict.tried:
         text = sentences(
             f"At most {format_size(live)} requested and {recorded} reserved as recorded, of {limit} available",

@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from oomscope.snapshot.accounting.timeline import Timeline
 from oomscope.snapshot.replay.ascend import sizes_asked
 from oomscope.snapshot.replay.initial_memory import InitialMemory, Owner
 from oomscope.snapshot.replay.pools import PoolId, pools_of
-from oomscope.snapshot.trace import DEFAULT_POOL
+from oomscope.snapshot.trace import DEFAULT_POOL, HIGHEST_ADDRESS
 
 
 class Reservation(NamedTuple):
@@ -44,10 +44,6 @@ class InitialState:
     """Address ranges of expandable segments that were reserved during the trace, in order."""
     pool_ids: tuple[PoolId, ...] = (DEFAULT_POOL,)
     """The pools that the segments number."""
-
-
-HIGHEST_ADDRESS: Final = 1 << 62
-"""Highest address that the emulator can count to; devices have far fewer bits (Pascal 49, by its white paper)."""
 
 
 def recover(timeline: Timeline, settings: AllocatorSettings) -> InitialState:

@@ -17,10 +17,9 @@ from oomscope.allocator.engine.constants import SMALL_SEGMENT
 from oomscope.allocator.engine.expandable import reservation_size
 from oomscope.snapshot.accounting.timeline import Curve
 from oomscope.snapshot.replay.gaps import request_as_seen
-from oomscope.snapshot.replay.initial_state import HIGHEST_ADDRESS
 from oomscope.snapshot.replay.pools import PoolId
 from oomscope.snapshot.replay.requests import Kind, Requests
-from oomscope.snapshot.trace import DEFAULT_POOL, Block, Segment
+from oomscope.snapshot.trace import DEFAULT_POOL, HIGHEST_ADDRESS, Block, Segment
 from oomscope.units import MiB
 
 _SPAN: Final = 32 * MiB

@@ -262,6 +262,7 @@ def test_the_changes_of_an_environment(searched: Searched, tmp_path: Path) -> No
         ("v1..v2 --harness h.py --from nemo", "both --from and --harness"),
         ("v1..v2 --harness h.py --bad-env A=1", "a good and a bad side, over commits"),
         ("good.yaml..bad.yaml --first-parent", "--first-parent with two configuration files"),
+        ("good.yaml..bad.yaml --command x", "commit them as one and search with --axis both --config PATH-IN-REPO"),
         ("v1:a.yaml..v2:a.yaml --hunks", "--hunks with two configuration files"),
         ("v1:a.yaml..v2:a.yaml --axis commits", "--axis commits with two configuration files"),
         ("v1:a.yaml..v2:a.yaml --axis both", "--axis both with two configuration files"),
@@ -284,6 +285,16 @@ def test_what_cannot_be_understood_is_one_line(searched: Searched, capsys, argum
     assert words in said
     assert said.count("\n") == 1
     assert searched.requests == []
+
+
+def test_files_of_the_users_own_program_are_refused_with_the_way_to_search_them(tmp_path: Path, capsys) -> None:
+    good, bad = tmp_path / "good.yaml", tmp_path / "bad.yaml"
+    good.write_text("model: {width: 64}\n")
+    bad.write_text("model: {width: 128}\n")
+    assert run(["bisect", f"{good}..{bad}", "--state", str(tmp_path / "state")]) == 2
+    said = capsys.readouterr().err
+    assert "unknown key model.width" in said
+    assert "commit them as one and search with --axis both --config PATH-IN-REPO" in said
 
 
 def test_a_file_in_place_of_a_directory_is_one_line(harness: str, tmp_path: Path, capsys) -> None:

@@ -43,7 +43,7 @@ class ProgramSettings:
     world_size: int | None = None
     """On a virtual card: the ranks of the world, one of which is played; None leaves worlds to the program."""
     is_recorded: bool = True
-    """Whether each allocation is recorded; else only the allocator's counters are known."""
+    """Whether events are recorded with stacks and positions; else without them, which costs less."""
     most_backwards: int | None = None
     """The program is ended as well once it has run so many backward passes; None for any number."""
     device: int | None = None

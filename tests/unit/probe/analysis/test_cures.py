@@ -20,7 +20,7 @@ from oomscope.probe.analysis.cures import (
 from oomscope.probe.measurement import AllocatorStats, DeviceBudget, Ending, FailedAllocation, Measurement
 from oomscope.probe.result import Failure
 from oomscope.snapshot.replay.fixes import Rules
-from oomscope.snapshot.trace import Moment, Snapshot
+from oomscope.snapshot.trace import Action, Frame, Moment, Snapshot
 from oomscope.snapshot.verdict_types import FixTried
 from oomscope.units import GiB, MiB
 from tests.trace_builder import TraceBuilder
@@ -50,6 +50,37 @@ def refused(requested: int, free: int, conf: str) -> Ending:
 
 def split(size: int) -> str:
     return f"max_split_size_mb:{size}"
+
+
+def asking(*sizes: int, refused: int = 0, thread: bool = False, conf: str = "") -> Measurement:
+    """Return a run that asked for ``sizes`` in MiB, and was ``refused`` one then."""
+    stack = (Frame("/usr/lib/python3.12/threading.py", 1, "_bootstrap"),) if thread else ()
+    builder = TraceBuilder()
+    for place, size in enumerate(sizes):
+        builder.event(Action.ALLOC, (place + 1) * GiB, size * MiB, stack=stack)
+    if refused:
+        builder.event(Action.OOM, 0, refused * MiB, stack=stack)
+    return replace(measured(8 * GiB, conf), snapshot=Snapshot(segments=(), traces=(builder.build(),)))
+
+
+@pytest.mark.parametrize(
+    ("run", "before", "cures"),
+    [
+        (asking(8, 9, 100, 7), asking(8, 9, refused=100), True),
+        (asking(8, 9, 20, 7), asking(8, 9, refused=100), False),
+        (asking(8, 7, 100, 7), asking(8, 9, refused=100), False),
+        (asking(8, 9), asking(8, 9, refused=100), False),
+        (asking(8, 100, 9), asking(9, 8, refused=100, thread=True), True),
+        (asking(8, 9, 100), asking(8, 9, refused=104, conf="roundup_power2_divisions:8"), True),
+        (replace(asking(8, 9), truncated=True), asking(8, 9, refused=100), True),
+        (replace(asking(8, 9), rank=1), replace(asking(8, 9, refused=100), rank=0), True),
+    ],
+    ids=["same", "smaller request", "other before", "fewer", "threads", "rounded", "ring wrapped", "other rank"],
+)
+def test_a_run_that_asks_for_other_sizes_shows_no_cure(run: Measurement, before: Measurement, cures: bool):
+    row = row_of("x", "x", Ending(measurement=replace(run, allocator_conf="x")), before)
+    assert row.survives is cures
+    assert ("differs from run to run" in row.note) is not cures
 
 
 def test_a_run_that_ends_is_a_row_with_what_it_left():

@@ -137,6 +137,25 @@ def test_a_copy_of_what_the_checkout_has_is_noted(
         assert note.endswith("the checkout's own tiny, begin the command with env PYTHONPATH=src")
 
 
+def test_an_installed_build_of_the_clones_sources_is_noted(
+    checkouts: Checkouts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = checkouts.installed / "fast.cpython-312-x86_64-linux-gnu.so"
+    loaded(monkeypatch, "fast", built)
+    assert imported() == ("", ())
+    (checkouts.clone / "fast.c").touch()
+    (note,) = imported().notes
+    assert note.startswith(
+        f"fast was imported from {built}, one build for every commit: bisect --setup 'python setup.py"
+    )
+    loaded(monkeypatch, "fast", checkouts.clone / built.name)
+    assert imported() == ("", ())
+    measured(checkouts.user, monkeypatch)
+    (checkouts.user / "fast.c").touch()
+    loaded(monkeypatch, "fast", built)
+    assert imported() == ("", ())
+
+
 def test_a_module_that_loads_when_it_is_asked_is_not_asked(
     checkouts: Checkouts, monkeypatch: pytest.MonkeyPatch
 ) -> None:

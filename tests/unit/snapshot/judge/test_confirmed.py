@@ -18,15 +18,15 @@ EXPANDABLE, SPLIT = "expandable_segments:True", "roundup_power2_divisions:8"
 
 
 def run(name: str, margin_bytes: int, **facts) -> FixTried:
+    ending = {"survives": margin_bytes >= 0, "failed_in": "step" if margin_bytes < 0 else ""}
     return FixTried(
         name=name,
         conf=name,
         how="run",
-        survives=margin_bytes >= 0,
         is_tight=margin_bytes >= 0 and is_tight(margin_bytes, CARD),
         peak_reserved_bytes=CARD - margin_bytes,
         margin_bytes=margin_bytes,
-        **facts,
+        **(ending | facts),
     )
 
 
@@ -70,6 +70,8 @@ def test_where_every_run_fails_the_verdict_is_uncured_whatever_replays_say():
     assert verdict.headline.endswith("Further runs failed under each of the 2 settings tried")
     one = judged(run(EXPANDABLE, -MiB))
     assert one.headline.endswith("A second run failed under the one setting tried")
+    unclear = judged(run(EXPANDABLE, 0, survives=False), run(SPLIT, -MiB))
+    assert unclear.headline.endswith("No cure is shown by further runs under the 2 settings tried")
 
 
 def test_a_tight_cure_is_called_tight_and_a_roomy_one_preferred():
