@@ -82,7 +82,7 @@ OTHER: Final = "other"
 DEFAULT_POOL: Final = (0, 0)
 """Id of the memory pool of whatever is in no CUDA graph and no ``MemPool``."""
 HIGHEST_ADDRESS: Final = 1 << 62
-"""What the emulator can count to; devices have far fewer bits of virtual addresses (Pascal 49, by its white paper)."""
+"""Highest address that the emulator can count to; devices have far fewer bits (Pascal 49, by its white paper)."""
 
 
 @dataclass(frozen=True, kw_only=True)
