@@ -20,7 +20,8 @@ BASE = (
     "vocab_size=512 position_embedding_type=rope seq_length=1024 micro_batch_size=2"
 )
 SHAPES = {
-    "experts": "num_moe_experts=8 moe_router_topk=2 moe_ffn_hidden_size=768 moe_grouped_gemm=true",
+    "experts": "num_moe_experts=8 moe_router_topk=2 moe_ffn_hidden_size=768 moe_grouped_gemm=true "
+    "moe_token_dispatcher_type=alltoall",
     "latent": "multi_latent_attention=true q_lora_rank=96 kv_lora_rank=64 qk_head_dim=32 qk_pos_emb_head_dim=16 "
     "v_head_dim=32 num_query_groups=null",
     "llama": "hidden_size=4096 num_attention_heads=32 num_query_groups=8 ffn_hidden_size=14336 seq_length=8192 "

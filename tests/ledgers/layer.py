@@ -26,7 +26,7 @@ _CORE_ATTENTION_ROWS = frozenset(
     {"softmax", "attention_dropout_mask", "attention_dropped", "lse", "flash_random_state", "attention_output"}
 )
 _MLP_ROWS = frozenset({"fc1_output", "fc2_input"})
-_UP_PROJECTION_ROWS = frozenset({"query_key_value"})
+_UP_PROJECTION_ROWS = frozenset({"query_key_value", "rotary_table"})
 _LATENT_NORM_ROWS = frozenset({"latent_norm_stats", "latent_norm_output"})
 _SHARED_ROWS = frozenset({"shared_fc1_output", "shared_fc2_input"})
 _NORM1_ROWS = frozenset({"norm1_stats", "qkv_input"})
@@ -82,6 +82,7 @@ def layer_ledger(config: Config, layer: int = 0, *, flash_attn: bool = False) ->
         "norm1_stats": stats,
         "qkv_input": hidden,
         **(_latent_rows(config, size) if model.multi_latent_attention else _projection_rows(config, size)),
+        "rotary_table": _rotary_bytes(config, size),
         **_core_rows(config, size, batch_first=batch_first),
         "hidden_dropout_mask1": dropout_mask,
         "norm2_input": hidden,
@@ -117,6 +118,15 @@ def _projection_rows(config: Config, size: _Sizes) -> Ledger:
     if local or recomputed:
         return {**normed, "query_key_value": whole + turned}  # V is a view of the projection
     return {**normed, "query_key_value": whole}
+
+
+def _rotary_bytes(config: Config, size: _Sizes) -> int:
+    """Return the cosines and sines that unfused rotations of queries and of keys keep, in the width of a head."""
+    model = config.model
+    if model.apply_rope_fusion or model.position_embedding_type != "rope":
+        return 0
+    width = model.qk_pos_emb_head_dim if model.multi_latent_attention else config.head_dim
+    return 2 * 2 * size.element * width * size.n // config.data.micro_batch_size
 
 
 def _communication(config: Config) -> str | None:

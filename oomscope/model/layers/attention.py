@@ -75,6 +75,7 @@ class SelfAttention(nn.Module):
         self.core = CoreAttention(rank)
         self.q_norm, self.k_norm = norms
         self._rotary = rank.rotary
+        self._fused_rope = model.apply_rope_fusion
         self._is_local = model.transformer_impl == "local"
         self._offload = rank.offload
 
@@ -93,5 +94,5 @@ class SelfAttention(nn.Module):
                 q, k = q.contiguous(), k.contiguous()  # Transformer Engine's norms copy a view: ops/basic/rmsnorm.py
             q, k = self.q_norm(q), self.k_norm(k)
         if self._rotary is not None:
-            q, k = rotate(q, self._rotary), rotate(k, self._rotary)
+            q, k = (rotate(x, self._rotary, fused=self._fused_rope) for x in (q, k))
         return q, k, v

@@ -1,16 +1,16 @@
 """Rotary position embedding (Su et al. 2021), rotate-half form as in Megatron-Core and GPT-NeoX.
 
-A rotation is undone by the opposite rotation, so that backward needs no activation: only the cosines and sines,
-which all layers share.
+A rotation is undone by the opposite rotation, so that backward needs no activation: only the cosines and sines. The
+fused kernel reads those that all layers share; without it, each rotation makes and keeps its own.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
-from oomscope.model.base.operations import paired
+from oomscope.model.base.operations import Function, paired
 
 
 class RotaryTable(NamedTuple):
@@ -35,7 +35,27 @@ def rotate_into(out: torch.Tensor, x: torch.Tensor, table: RotaryTable, *, sign:
     torch.mul(x_imaginary, table.cos, out=out_imaginary).addcmul_(x_real, table.sin, value=sign)
 
 
-def rotate(x: torch.Tensor, table: RotaryTable) -> torch.Tensor:
+class _OwnTable(Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, table: RotaryTable) -> torch.Tensor:
+        ctx.save_for_backward(*(torch.cat((half, half), dim=-1) for half in table))
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        _ = ctx.saved_tensors  # fetched, where they were offloaded
+        return grad, None
+
+
+def with_own_table(x: torch.Tensor, table: RotaryTable) -> torch.Tensor:
+    """Return ``x``, and keep for backward the cosines and sines that its rotation without a fused kernel makes.
+
+    They are as wide as what is turned (Megatron-Core rope_utils.py::_apply_rotary_pos_emb_bshd).
+    """
+    return _OwnTable.apply(x, table)  # type: ignore[no-any-return]
+
+
+def rotate(x: torch.Tensor, table: RotaryTable, *, fused: bool) -> torch.Tensor:
     """Return ``x`` [s, b, heads, d] turned by its positions."""
 
     def turned(x: torch.Tensor, sign: int) -> torch.Tensor:
@@ -43,4 +63,5 @@ def rotate(x: torch.Tensor, table: RotaryTable) -> torch.Tensor:
         rotate_into(out, x, table, sign=sign)
         return out
 
+    x = x if fused else with_own_table(x, table)
     return paired(x, lambda x: turned(x, 1), lambda grad: turned(grad, -1))
