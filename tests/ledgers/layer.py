@@ -163,7 +163,7 @@ def _core_rows(config: Config, size: _Sizes, *, batch_first: bool) -> Ledger:
         rows["lse"] = 4 * a * size.n
         random_state = _CUDNN_RANDOM_STATE if config.query_width != config.value_width else _FLASH_RANDOM_STATE
         rows["flash_random_state"] = kernels * random_state
-        rows["attention_output"] = 0 if communication in (None, "p2p") and not batch_first else context
+        rows["attention_output"] = context if batch_first or communication in ("a2a", "a2a+p2p") else 0
     else:
         scores = a * config.data.seq_length * size.n
         rows["softmax"] = (4 if config.softmax == "fp32" else size.element) * scores
