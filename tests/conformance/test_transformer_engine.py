@@ -11,6 +11,7 @@ import yaml
 from oomscope.config.schema import Config
 from oomscope.model.layers import context_attention, core_attention
 from tests.conformance.megatron_stages import layer_kept
+from tests.ledgers.layer import kept_layer_ledger
 
 FILE = Path(__file__).with_name("transformer_engine_kept.txt")
 LINES = [line for line in FILE.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
@@ -46,3 +47,12 @@ def test_a_layer_keeps_what_megatron_keeps(fake_world: None, monkeypatch: pytest
         monkeypatch.setattr(module, "capability", lambda device: (9, 0))
     kept, _, settings = line.partition(" ")
     assert layer_kept(config_of(settings)) == pytest.approx(int(kept), abs=KERNELS)
+
+
+@pytest.mark.parametrize(
+    "line", [line for line in LINES if not any(word in line for word in ("fp8", "full", "offload", "experts"))]
+)
+def test_the_ledger_says_what_megatron_keeps(line: str) -> None:
+    kept, _, settings = line.partition(" ")
+    config = config_of(f"{settings} attention_backend=flash")
+    assert sum(kept_layer_ledger(config).values()) == pytest.approx(int(kept), abs=KERNELS)

@@ -123,7 +123,7 @@ def _projection_rows(config: Config, size: _Sizes) -> Ledger:
 def _rotary_bytes(config: Config, size: _Sizes) -> int:
     """Return the cosines and sines that unfused rotations of queries and of keys keep, in the width of a head."""
     model = config.model
-    if model.apply_rope_fusion or model.position_embedding_type != "rope":
+    if model.apply_rope_fusion or not (model.multi_latent_attention or model.position_embedding_type == "rope"):
         return 0
     width = model.qk_pos_emb_head_dim if model.multi_latent_attention else config.head_dim
     return 2 * 2 * size.element * width * size.n // config.data.micro_batch_size

@@ -53,11 +53,11 @@ def layer_config(norm, groups, mlp, dropout, backend, split, positions="rope", *
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_layer_keeps_its_ledger(meta_stage, backend, split):
-    for norm, groups, mlp, dropout, positions in pairs(NORMS, GROUPS, MLPS, DROPOUTS, POSITIONS):
-        alone = {"num_layers": 1}
+    for norm, groups, mlp, dropout, positions, fused in pairs(NORMS, GROUPS, MLPS, DROPOUTS, POSITIONS, (True, False)):
+        alone = {"num_layers": 1, "apply_rope_fusion": fused}
         config = layer_config(norm, groups, mlp, dropout, backend, split, positions, model=alone)
         kept = saved_by_layer(meta_stage(config), config)
-        assert kept == sum(layer_ledger(config).values()), (norm, groups, mlp, dropout, positions)
+        assert kept == sum(layer_ledger(config).values()), (norm, groups, mlp, dropout, positions, fused)
 
 
 @pytest.mark.parametrize("modules", [[], ["core_attn"]], ids=["whole", "core_attn"])
