@@ -14,7 +14,7 @@ from oomscope.model.base.observer import NullObserver
 from oomscope.model.gpt.stage import GPTStage
 from oomscope.model.parallel.interleaved_schedule import InterleavedSchedule
 from oomscope.model.parallel.p2p_communication import Action
-from oomscope.model.parallel.parallel_state import ParallelState, Place
+from oomscope.model.parallel.parallel_state import ParallelState, Place, expert_tensor_parallel_size
 from oomscope.model.trainer import Trainer
 
 CPU = torch.device("cpu")
@@ -93,7 +93,13 @@ def first_of(size: int) -> Place:
 def layer_kept(config: Config) -> int:
     """Return what the second of two layers keeps on the card, with its output in place of its input."""
     parallel = config.parallel
-    sizes = {"tp": parallel.tensor_model_parallel_size, "cp": parallel.context_parallel_size}
+    sizes = {
+        "tp": parallel.tensor_model_parallel_size,
+        "cp": parallel.context_parallel_size,
+        "ep": parallel.expert_model_parallel_size,
+        "expert_tp": expert_tensor_parallel_size(config),
+    }
+    sizes["expert_tp_ep"] = sizes["ep"] * sizes["expert_tp"]
     state = ParallelState(world_size=8, **{axis: first_of(size) for axis, size in sizes.items()})
     sigma = sizes["tp"] if parallel.sequence_parallel else 1
     rows = config.data.seq_length // (sizes["cp"] * sigma)

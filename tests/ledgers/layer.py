@@ -26,7 +26,7 @@ _CORE_ATTENTION_ROWS = frozenset(
     {"softmax", "attention_dropout_mask", "attention_dropped", "lse", "flash_random_state", "attention_output"}
 )
 _MLP_ROWS = frozenset({"fc1_output", "fc2_input"})
-_UP_PROJECTION_ROWS = frozenset({"query_key_value"})
+_UP_PROJECTION_ROWS = frozenset({"query_key_value", "rotary_table"})
 _LATENT_NORM_ROWS = frozenset({"latent_norm_stats", "latent_norm_output"})
 _SHARED_ROWS = frozenset({"shared_fc1_output", "shared_fc2_input"})
 _NORM1_ROWS = frozenset({"norm1_stats", "qkv_input"})
@@ -81,11 +81,8 @@ def layer_ledger(config: Config, layer: int = 0, *, flash_attn: bool = False) ->
         "norm1_input": hidden,
         "norm1_stats": stats,
         "qkv_input": hidden,
-        **(
-            _latent_rows(config, size)
-            if model.multi_latent_attention
-            else _projection_rows(config, size, batch_first=batch_first)
-        ),
+        **(_latent_rows(config, size) if model.multi_latent_attention else _projection_rows(config, size)),
+        "rotary_table": _rotary_bytes(config, size),
         **_core_rows(config, size, batch_first=batch_first),
         "hidden_dropout_mask1": dropout_mask,
         "norm2_input": hidden,
@@ -102,25 +99,34 @@ def _is_batch_first(config: Config) -> bool:
     return config.attention_backend == "flash" and config.query_width == config.value_width and copied
 
 
-def _projection_rows(config: Config, size: _Sizes, *, batch_first: bool) -> Ledger:
+def _projection_rows(config: Config, size: _Sizes) -> Ledger:
     """Q, K and V; where nothing copies them they are views of their projection, which stays whole."""
     model, d = config.model, config.head_dim
     a, g = model.num_attention_heads // size.t, config.query_groups // size.t
     head = size.element * size.n * d
-    whole, keys, copied = head * (a + 2 * g), head * 2 * g, head * a if a != g else 0
-    stats = size.stats * size.n * (a + g)
-    normed = {"qk_norm_input": whole + copied, "qk_norm_stats": stats} if model.qk_layernorm else {}
-    if config.attention_backend == "unfused" and "core_attn" not in config.recompute_modules and copied:
+    whole, copied = head * (a + 2 * g), head * a if 1 < g < a else 0
+    local, recomputed = model.transformer_impl == "local", "core_attn" in config.recompute_modules
+    normed: Ledger = {}
+    if model.qk_layernorm:
+        normed["qk_norm_input"] = whole + copied if local else head * (a + g)  # Transformer Engine's norms copy
+        normed["qk_norm_stats"] = size.stats * size.n * (a + g)
+    turned = head * (a + g) if normed or model.position_embedding_type == "rope" else copied
+    if config.attention_backend == "unfused" and not recomputed and a != g:
         return {**normed, "query_key_value": head * 3 * a}  # K and V repeated
-    if model.transformer_impl == "local" and not normed:  # V is a view of the projection
-        return {"query_key_value": whole + (head * (a + g) if model.position_embedding_type == "rope" else copied)}
-    communication = _communication(config)
-    if communication == "p2p":  # the ring's buffer, which holds K and V, is their copy
-        views = model.position_embedding_type != "rope" and not normed and not batch_first
-        return {**normed, "query_key_value": whole + keys if views else whole}
-    if communication in ("a2a", "a2a+p2p") or batch_first:
-        return {**normed, "query_key_value": whole}
-    return {**normed, "query_key_value": whole - keys // 2 if normed else whole}  # V is a view of qk_norm_input
+    if local and normed:
+        return {**normed, "query_key_value": turned}  # V is a view of qk_norm_input
+    if local or recomputed:
+        return {**normed, "query_key_value": whole + turned}  # V is a view of the projection
+    return {**normed, "query_key_value": whole}
+
+
+def _rotary_bytes(config: Config, size: _Sizes) -> int:
+    """Return the cosines and sines that unfused rotations of queries and of keys keep, in the width of a head."""
+    model = config.model
+    if model.apply_rope_fusion or not (model.multi_latent_attention or model.position_embedding_type == "rope"):
+        return 0
+    width = model.qk_pos_emb_head_dim if model.multi_latent_attention else config.head_dim
+    return 2 * 2 * size.element * width * size.n // config.data.micro_batch_size
 
 
 def _communication(config: Config) -> str | None:
@@ -157,7 +163,7 @@ def _core_rows(config: Config, size: _Sizes, *, batch_first: bool) -> Ledger:
         rows["lse"] = 4 * a * size.n
         random_state = _CUDNN_RANDOM_STATE if config.query_width != config.value_width else _FLASH_RANDOM_STATE
         rows["flash_random_state"] = kernels * random_state
-        rows["attention_output"] = 0 if communication in (None, "p2p") and not batch_first else context
+        rows["attention_output"] = context if batch_first or communication in ("a2a", "a2a+p2p") else 0
     else:
         scores = a * config.data.seq_length * size.n
         rows["softmax"] = (4 if config.softmax == "fp32" else size.element) * scores

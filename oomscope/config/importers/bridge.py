@@ -224,6 +224,9 @@ def _defaults(draft: Draft) -> None:
         draft.default("precision.grad_reduce_in_fp32", False, because="default of DistributedDataParallelConfig")
     if draft.value("parallel.expert_model_parallel_size", 1) > 1:
         draft.default("parallel.expert_tensor_parallel_size", 1, because="default with expert parallelism")
+    if draft.value("model.position_embedding_type") == "rope" and not draft.is_set("model.apply_rope_fusion"):
+        draft.set("model.apply_rope_fusion", False, because="default of TransformerConfig")
+        draft.assume("apply_rope_fusion is not given: false, by default (the bridges of Llama and others set it)")
     if not draft.value("model.gated_linear_unit") or draft.is_set("model.bias_activation_fusion"):
         return
     if draft.value("model.num_moe_experts") is None:

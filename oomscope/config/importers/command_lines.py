@@ -164,6 +164,7 @@ _LOGGED = re.compile(r"^(?:\[?\w*\d*\]?:?\s*)?\s*([a-z][a-z0-9_]*) \.{3,} ?(.*)$
 """``  num_layers ...................... 12``: Megatron-LM training/arguments.py, _print_args."""
 _ON_UNLESS_TOLD = {
     "add_bias_linear",
+    "apply_rope_fusion",
     "bias_gelu_fusion",
     "bias_swiglu_fusion",
     "create_attention_mask_in_dataloader",

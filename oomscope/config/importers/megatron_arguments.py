@@ -62,12 +62,13 @@ TABLE: dict[str, Row] = {
     "no_pad_vocab_size": ForFinish(is_on),
     "tokenizer_type": ForFinish(),
     "position_embedding_type": Choice(
-        {name: {"model.position_embedding_type": name} for name in ("learned_absolute", "rope", "none")},
-        alike={
-            "yarn": ("rope", "other frequencies, the same tensors"),
-            "mrope": ("rope", "other frequencies, the same tensors"),
+        {
+            **{name: {"model.position_embedding_type": name} for name in ("learned_absolute", "rope", "none")},
+            "yarn": {"model.position_embedding_type": "rope", "model.apply_rope_fusion": False},
         },
+        alike={"mrope": ("yarn", "cosines and sines of one sample, not of each")},
     ),
+    "no_rope_fusion": To("model.apply_rope_fusion", negated),
     "use_rotary_position_embeddings": Switch({"model.position_embedding_type": "rope"}),
     "no_position_embedding": ForFinish(),
     "norm_epsilon": To("model.layernorm_epsilon", number_as_float),
@@ -238,8 +239,8 @@ perform_initialization init_model_with_meta_device high_priority_stream_groups n
 sharp_enabled_group overlap_p2p_comm_warmup_flush align_* no_align_* use_gloo_process_groups disable_gloo_process_groups
 enable_gloo_process_groups tp_comm_* disable_tp_comm_* ddp_bucket_size ddp_average_in_collective ddp_pad_buckets_*
 no_gradient_reduce_div_fusion gradient_reduce_div_fusion use_ring_exchange_p2p te_rng_tracker deterministic_mode
-use_mcore_models enable_experimental disable_mcore_* test_type no_bias_dropout_fusion bias_dropout_fusion no_rope_fusion
-apply_rope_fusion rope_type no_persist_layer_norm persist_layer_norm apply_layernorm_1p memory_efficient_layer_norm
+use_mcore_models enable_experimental disable_mcore_* test_type no_bias_dropout_fusion bias_dropout_fusion
+rope_type no_persist_layer_norm persist_layer_norm apply_layernorm_1p memory_efficient_layer_norm
 rotary_percent rotary_interleaved rotary_scaling_factor rotary_seq_len_interpolation_factor use_rope_scaling
 rope_scaling_factor mscale mscale_all_dim beta_fast beta_slow yarn_* bias_dropout_add_fusion onnx_safe check_for_*
 no_check_for_* rerun_mode error_injection_* result_rejected_tracker_filename spiky_loss_factor fp8_interval

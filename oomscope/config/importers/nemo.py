@@ -156,6 +156,8 @@ def finish(draft: Draft) -> None:
     _overridden(draft)
     switch_off_overlap(draft)
     draft.default("model.transformer_impl", "local", because="transformer_engine is not set")
+    if draft.value("model.position_embedding_type") == "rope":
+        draft.default("model.apply_rope_fusion", False, because="default of Megatron-Core")
     if not draft.is_set("model.vocab_size"):
         tokenizer = given.get("model.tokenizer.type")
         known = tokenizer == "GPT2BPETokenizer"

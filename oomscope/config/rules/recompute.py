@@ -98,7 +98,8 @@ RECOMPUTE_RULES: tuple[Rule, ...] = (
         id="R18",
         keys="recompute.recompute_modules recompute.recompute_granularity",
         applies=lambda c: "core_attn" in c.recompute_modules and c.attention_backend == "flash",
-        message="core_attn is recomputed, and flash attention keeps no attention matrix to be saved",
+        message="core_attn is recomputed: flash attention keeps no attention matrix to be saved, "
+        "and the checkpoint keeps the QKV projection",
         remedy="leave core_attn out, or recompute mlp or layernorm",
         source=TRANSFORMER,
     ),

@@ -41,6 +41,9 @@ class ModelConfig(Section):
     """How positions enter the model."""
     rotary_base: Count = 10000
     """Base of the rotary frequencies."""
+    apply_rope_fusion: bool = True
+    """Rotate queries and keys by a fused kernel; without it each layer keeps cosines and sines for both, 8·s·d/CP bytes
+    in 16 bits, which neither TP nor the batch divides (Megatron-LM: false with --no-rope-fusion)."""
     normalization: Literal["LayerNorm", "RMSNorm"] = "LayerNorm"
     """Norm of both sub-layers and of the final norm."""
     layernorm_epsilon: float = Field(default=1e-5, gt=0)

@@ -16,7 +16,7 @@ from oomscope.model.layers.core_attention import flash_attention, unfused_attent
 from oomscope.model.layers.linear import column_linear, row_linear
 from oomscope.model.layers.norms import make_norm
 from oomscope.model.layers.rank_context import RankContext
-from oomscope.model.layers.rotary import rotate, split_and_rotate
+from oomscope.model.layers.rotary import rotate
 from oomscope.model.memory.recompute import checkpoint
 
 
@@ -28,6 +28,7 @@ class CoreAttention(nn.Module):
         self._rank = rank
         self._dropout_p = rank.config.model.attention_dropout
         self._recompute = "core_attn" in rank.config.recompute_modules
+        self._is_local = rank.config.model.transformer_impl == "local"
 
     def forward(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None = None
@@ -44,6 +45,9 @@ class CoreAttention(nn.Module):
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None = None
     ) -> torch.Tensor:
         rank, config = self._rank, self._rank.config
+        if not self._is_local and (rank.cp.size > 1 or q.is_contiguous()):
+            # as Transformer Engine's get_qkv_layout, which without context parallelism takes views of one projection
+            q, k, v = (x.contiguous() for x in (q, k, v))
         dropout_p = self._dropout_p if self.training else 0.0
         # under sequence parallelism the whole layer draws from the model-parallel stream already
         fork = dropout_p > 0 and not rank.tp.sequence_parallel
@@ -71,6 +75,7 @@ class SelfAttention(nn.Module):
         self.core = CoreAttention(rank)
         self.q_norm, self.k_norm = norms
         self._rotary = rank.rotary
+        self._fused_rope = model.apply_rope_fusion
         self._is_local = model.transformer_impl == "local"
         self._offload = rank.offload
 
@@ -81,13 +86,13 @@ class SelfAttention(nn.Module):
 
     def _query_key_value(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         qkv = self._offload.run("qkv_linear", self.qkv, x).unflatten(-1, (sum(self._heads), -1))
-        if self._rotary is not None and self.q_norm is None and not self._is_local:
-            return split_and_rotate(qkv, self._heads, self._rotary)
-        q, k, v = qkv.split_with_sizes(self._heads, dim=2)  # in the local layers V keeps the whole projection
-        if self._heads[0] != self._heads[1] and (self._is_local or self.q_norm is not None):
-            q = q.contiguous()  # a copy upstream, where a group's heads lie side by side
+        q, k, v = qkv.split_with_sizes(self._heads, dim=2)  # a checkpoint that saves V keeps the whole projection
+        if 1 < self._heads[1] < self._heads[0]:
+            q = q.contiguous()  # a copy upstream, where the heads of each of several groups lie side by side
         if self.q_norm is not None and self.k_norm is not None:
+            if not self._is_local:
+                q, k = q.contiguous(), k.contiguous()  # Transformer Engine's norms copy a view: ops/basic/rmsnorm.py
             q, k = self.q_norm(q), self.k_norm(k)
         if self._rotary is not None:
-            q, k = rotate(q, self._rotary), rotate(k, self._rotary)
+            q, k = (rotate(x, self._rotary, fused=self._fused_rope) for x in (q, k))
         return q, k, v

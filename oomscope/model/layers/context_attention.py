@@ -43,14 +43,13 @@ def context_attention(
     copied = takes_flash_attn(capability(q.device), kernels)
     if copied:
         q, k, v = batch_first(q, k, v)
-    if cp.communication == "all_gather":
-        return _GatheredAttention.apply(q, k, v, (cp, dropout_p)).flatten(2)  # type: ignore[no-any-return]
     if cp.levels is not None:
         neighbours, ring = cp.levels
         q, k, v = (_sequence_for_heads(x, neighbours) for x in (q, k, v))
         part = _RingAttention.apply(q, k, v, (ring, dropout_p))
         return _heads_for_sequence(part, neighbours).flatten(2)
-    merged: torch.Tensor = _RingAttention.apply(q, k, v, (cp, dropout_p)).flatten(2)
+    attention = _GatheredAttention if cp.communication == "all_gather" else _RingAttention
+    merged: torch.Tensor = attention.apply(q, k, v, (cp, dropout_p)).flatten(2)
     return merged.clone() if copied else merged  # what flash-attn's backward reads has the batch first
 
 
@@ -196,24 +195,25 @@ class _GatheredAttention(Function):
             rows = [_heads_first(x) for x in (queries, keys[seen], values[seen])]
             part = flash_forward(rows[0], rows[1], rows[2], dropout_p=dropout_p)
             target.copy_(_sequence_first(part.out))
-            saved += [part.out, part.lse, *part.random]
-        ctx.save_for_backward(q, k, v, *saved)
+            saved += [part.lse, *part.random]
+        ctx.save_for_backward(q, k, v, out, *saved)
         return out
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, None]:
-        q, k, v, *saved = ctx.saved_tensors
+        q, k, v, out, *saved = ctx.saved_tensors
         cp, dropout_p = ctx.how
         keys, values = (_all_tokens(x, cp) for x in (k, v))
         grad_q = torch.empty_like(q, memory_format=torch.contiguous_format)
         grad_keys, grad_values = torch.zeros_like(keys), torch.zeros_like(values)
         of_chunk = len(saved) // 2
-        for half, (queries, grads, target) in enumerate(zip(*(x.chunk(2) for x in (q, grad, grad_q)), strict=True)):
+        chunks = zip(*(x.chunk(2) for x in (q, out, grad, grad_q)), strict=True)
+        for half, (queries, outputs, grads, target) in enumerate(chunks):
             seen = slice((cp.chunks[half] + 1) * queries.shape[0])
-            out, lse, *random = saved[half * of_chunk : (half + 1) * of_chunk]
-            rows = [_heads_first(x) for x in (grads, queries, keys[seen], values[seen])]
+            lse, *random = saved[half * of_chunk : (half + 1) * of_chunk]
+            rows = [_heads_first(x) for x in (grads, queries, keys[seen], values[seen], outputs)]
             parts = flash_backward(
-                rows[0], rows[1], rows[2], rows[3], FlashOutput(out, lse, tuple(random)), dropout_p=dropout_p
+                rows[0], rows[1], rows[2], rows[3], FlashOutput(rows[4], lse, tuple(random)), dropout_p=dropout_p
             )
             target.copy_(_sequence_first(parts[0]))
             grad_keys[seen].add_(_sequence_first(parts[1]))

@@ -16,7 +16,7 @@ from oomscope.model.layers.attention import CoreAttention
 from oomscope.model.layers.linear import row_linear
 from oomscope.model.layers.norms import make_norm
 from oomscope.model.layers.rank_context import RankContext
-from oomscope.model.layers.rotary import RotaryTable, rotate_into
+from oomscope.model.layers.rotary import RotaryTable, rotate_into, with_own_table
 from oomscope.model.memory.recompute import DiscardedOutput
 from oomscope.model.parallel.tensor_parallel import TensorParallel, column_parallel_linear, enter_region
 
@@ -92,6 +92,7 @@ class LatentAttention(nn.Module):
         self.core = CoreAttention(rank)
         self._widths = widths
         self._rotary = rank.rotary
+        self._fused_rope = model.apply_rope_fusion
         self._tp = rank.tp
         self._duplicated = TensorParallel(placeholders=rank.tp.placeholders)
         self._recompute = "mla_up_proj" in rank.config.recompute_modules
@@ -134,9 +135,11 @@ class LatentAttention(nn.Module):
             query, key_value = self._normed(query, key_value)
         q = column_parallel_linear(query, self.q_up, None, self._tp).unflatten(-1, (-1, widths.plain + widths.rotary))
         kv = column_parallel_linear(key_value, self.kv_up, None, self._tp)
-        k, v = _KeyValue.apply(kv.unflatten(-1, (-1, widths.plain + widths.value)), position, widths, self._rotary)
         if self._rotary is None:
             raise TypeError("latent attention without rotary positions")
         table = self._rotary
+        if not self._fused_rope:
+            q, position = with_own_table(q, table), with_own_table(position, table)
+        k, v = _KeyValue.apply(kv.unflatten(-1, (-1, widths.plain + widths.value)), position, widths, table)
         q = paired(q, lambda q: _turn_tail(q, widths, table, sign=1), lambda q: _turn_tail(q, widths, table, sign=-1))
         return q, k, v

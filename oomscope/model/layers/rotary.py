@@ -1,7 +1,7 @@
 """Rotary position embedding (Su et al. 2021), rotate-half form as in Megatron-Core and GPT-NeoX.
 
-A rotation is undone by the opposite rotation, so that backward needs no activation: only the cosines and sines,
-which all layers share.
+A rotation is undone by the opposite rotation, so that backward needs no activation: only the cosines and sines. The
+fused kernel reads those that all layers share; without it, each rotation makes and keeps its own.
 """
 
 from __future__ import annotations
@@ -35,39 +35,27 @@ def rotate_into(out: torch.Tensor, x: torch.Tensor, table: RotaryTable, *, sign:
     torch.mul(x_imaginary, table.cos, out=out_imaginary).addcmul_(x_real, table.sin, value=sign)
 
 
-class _SplitAndRotate(Function):
-    """Cuts the QKV projection in three tensors of their own, so that the projection itself is freed.
+class _OwnTable(Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, table: RotaryTable) -> torch.Tensor:
+        ctx.save_for_backward(*(torch.cat((half, half), dim=-1) for half in table))
+        return x.view_as(x)
 
-    Transformer Engine's ``fused_qkv_rope`` allocates the same.
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        _ = ctx.saved_tensors  # fetched, where they were offloaded
+        return grad, None
+
+
+def with_own_table(x: torch.Tensor, table: RotaryTable) -> torch.Tensor:
+    """Return ``x``, and keep for backward the cosines and sines that its rotation without a fused kernel makes.
+
+    They are as wide as what is turned (Megatron-Core rope_utils.py::_apply_rotary_pos_emb_bshd).
     """
-
-    @staticmethod
-    def forward(
-        ctx: Any, qkv: torch.Tensor, heads: tuple[int, int, int], table: RotaryTable
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        ctx.heads = heads
-        ctx.table = table
-        parts = qkv.split_with_sizes(heads, dim=2)
-        q, k, v = (torch.empty(part.shape, dtype=part.dtype, device=part.device) for part in parts)
-        rotate_into(q, parts[0], table)
-        rotate_into(k, parts[1], table)
-        v.copy_(parts[2])
-        return q, k, v
-
-    @staticmethod
-    def backward(
-        ctx: Any, grad_q: torch.Tensor, grad_k: torch.Tensor, grad_v: torch.Tensor
-    ) -> tuple[torch.Tensor, None, None]:
-        s, b, _, d = grad_q.shape
-        grad = torch.empty((s, b, sum(ctx.heads), d), dtype=grad_q.dtype, device=grad_q.device)
-        parts = grad.split_with_sizes(ctx.heads, dim=2)
-        rotate_into(parts[0], grad_q, ctx.table, sign=-1)
-        rotate_into(parts[1], grad_k, ctx.table, sign=-1)
-        parts[2].copy_(grad_v)
-        return grad, None, None
+    return _OwnTable.apply(x, table)  # type: ignore[no-any-return]
 
 
-def rotate(x: torch.Tensor, table: RotaryTable) -> torch.Tensor:
+def rotate(x: torch.Tensor, table: RotaryTable, *, fused: bool) -> torch.Tensor:
     """Return ``x`` [s, b, heads, d] turned by its positions."""
 
     def turned(x: torch.Tensor, sign: int) -> torch.Tensor:
@@ -75,11 +63,5 @@ def rotate(x: torch.Tensor, table: RotaryTable) -> torch.Tensor:
         rotate_into(out, x, table, sign=sign)
         return out
 
+    x = x if fused else with_own_table(x, table)
     return paired(x, lambda x: turned(x, 1), lambda grad: turned(grad, -1))
-
-
-def split_and_rotate(
-    qkv: torch.Tensor, heads: tuple[int, int, int], table: RotaryTable
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return q, k (turned) and v, each [s, b, heads, d], from ``qkv`` [s, b, sum(heads), d]."""
-    return _SplitAndRotate.apply(qkv, heads, table)  # type: ignore[no-any-return]

@@ -188,7 +188,7 @@ def _full(config: Config) -> Iterator[Remedy]:
                 name = f"recompute all layers in groups of {size}"
                 yield Remedy(family="full recompute", name=name, overrides=recompute_overrides(f"uniform:{size}"))
         return
-    for number in dict.fromkeys((layers // 4, layers // 2, layers)):
+    for number in dict.fromkeys((layers // 4, layers // 2, layers - layers // 4, layers)):
         if number > now:
             choice = f"block:{number}" if number < layers else "full"
             name = f"recompute {number} of {layers} layers of a stage" if number < layers else "recompute all layers"

@@ -102,6 +102,7 @@ GATED = {"num_layers": 2, "gated_linear_unit": True, "bf16": True}
         ),
         ({"model": {**GATED, "cross_entropy_loss_fusion": False}}, {"model.cross_entropy_loss_fusion": False}),
         ({"model": {**GATED, "bias_activation_fusion": True}}, {"model.bias_activation_fusion": True}),
+        ({"model": {**GATED, "position_embedding_type": "rope"}}, {"model.apply_rope_fusion": False}),
         ({"model": GATED, "mixed_precision": "bf16_mixed"}, {"precision.grad_reduce_in_fp32": True}),
         ({"model": {**GATED, "expert_model_parallel_size": 2}}, {"parallel.expert_tensor_parallel_size": 1}),
     ],

@@ -57,7 +57,11 @@ def test_no_name_both_sets_a_key_and_costs_no_memory(dialect: str) -> None:
         ("--disable-bias-linear", {"model.add_bias_linear": False}),
         ("--untie-embeddings-and-output-weights", {"model.share_embeddings_and_output_weights": False}),
         ("--use-rotary-position-embeddings", {"model.position_embedding_type": "rope"}),
-        ("--position-embedding-type yarn", {"model.position_embedding_type": "rope"}),
+        (
+            "--position-embedding-type yarn",
+            {"model.position_embedding_type": "rope", "model.apply_rope_fusion": False},
+        ),
+        ("--no-rope-fusion", {"model.apply_rope_fusion": False}),
         ("--attention-backend fused", {"model.attention_backend": "fused"}),
         ("NVTE_FLASH_ATTN=0 NVTE_FUSED_ATTN=0 train.py", {"model.attention_backend": "unfused"}),
         ("--tokenizer-type NullTokenizer --vocab-size 131072", {"model.vocab_size": 131072}),
@@ -164,6 +168,7 @@ def test_a_logged_table_holds_defaults_and_what_the_launcher_derived() -> None:
     [
         ("torch_fsdp2_reshard_after_forward .... False", {"parallel.torch_fsdp2_reshard_after_forward": False}),
         ("masked_softmax_fusion .... False", {"model.masked_softmax_fusion": False}),
+        ("apply_rope_fusion .... False", {"model.apply_rope_fusion": False}),
         ("bias_swiglu_fusion .... False\n swiglu .... True", {**SWIGLU, "model.bias_activation_fusion": False}),
         ("bias_gelu_fusion .... False\n swiglu .... True", SWIGLU),
         (

@@ -69,7 +69,12 @@ MLPS = [
     {"activation_func": "relu", "add_bias_linear": False},
     {"activation_func": "squared_relu", "add_qkv_bias": True},
     {"activation_func": "silu", "gated_linear_unit": True, "qk_layernorm": True},
-    {"activation_func": "gelu", "gated_linear_unit": True, "share_embeddings_and_output_weights": False},
+    {
+        "activation_func": "gelu",
+        "gated_linear_unit": True,
+        "share_embeddings_and_output_weights": False,
+        "apply_rope_fusion": False,
+    },
 ]
 VARIANTS = [
     {"normalization": norm, "num_query_groups": groups, "position_embedding_type": positions, **mlp, **backend}

@@ -90,12 +90,14 @@ def test_latent_attention_is_its_definition(backend):
 def test_latent_attention_keeps_its_ledger(meta_stage, split, implementation):
     t, sequence_parallel = split
     recomputed = [[], ["mla_up_proj"], UP]
-    for q_lora_rank, normed, backend, modules in pairs([None, 24], [False, True], ["flash", "unfused"], recomputed):
+    choices = ([None, 24], [False, True], ["flash", "unfused"], recomputed, [True, False])
+    for q_lora_rank, normed, backend, modules, fused in pairs(*choices):
         config = config_of(
             model={
                 **LATENT,
                 "q_lora_rank": q_lora_rank,
                 "qk_layernorm": normed,
+                "apply_rope_fusion": fused,
                 "attention_backend": backend,
                 "transformer_impl": implementation,
             },

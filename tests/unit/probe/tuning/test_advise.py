@@ -208,7 +208,7 @@ def test_states_go_to_the_host_as_megatron_s_launcher_takes_them(own: tuple[str,
 @pytest.mark.parametrize(
     ("now", "expected"),
     [
-        ("block recompute.recompute_num_layers=1", ["block 2", "uniform 1"]),
+        ("block recompute.recompute_num_layers=1", ["block 2", "block 3", "uniform 1"]),
         ("block recompute.recompute_num_layers=4", []),
         ("uniform recompute.recompute_num_layers=1", ["uniform 2"]),
         ("uniform recompute.recompute_num_layers=4", ["uniform 1", "uniform 2"]),
