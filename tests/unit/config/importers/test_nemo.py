@@ -56,9 +56,10 @@ def test_a_nemo_configuration() -> None:
 
 def test_nemo_overrides_what_cannot_be() -> None:
     text = "{trainer: {devices: 8}, model: {num_layers: 2, optim: {name: %s}, sequence_parallel: true, "
-    text += "gradient_accumulation_fusion: true, ub_tp_comm_overlap: true}}"
+    text += "gradient_accumulation_fusion: true, ub_tp_comm_overlap: true, position_embedding_type: rope}}"
     changed = values(imported(text % "fused_adam", "nemo"))
     assert {
+        "model.apply_rope_fusion": False,
         "parallel.sequence_parallel": False,
         "parallel.tp_comm_overlap": False,
         "parallel.deallocate_pipeline_outputs": False,
