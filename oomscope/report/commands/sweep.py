@@ -94,7 +94,7 @@ def sweep_report(sweep: Sweep, *, title: str = "", figures: Sequence[parts.Figur
             ],
         ),
         parts.Table(
-            title="Measured, with a setting that does nothing",
+            title="Measured, with a warning",
             columns=columns(*names, "Warning"),
             rows=[(*row.values, row.variant.idle) for row in sweep.rows if row.variant.idle],
         ),

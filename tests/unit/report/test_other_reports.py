@@ -163,7 +163,7 @@ def test_text_and_page_of_a_sweep_hold_every_combination(grid: Sweep) -> None:
     assert "4 combinations · 2 fits · 1 oom · 1 refused" in text
     assert "none 2 capacity 10.00 GiB 10.00 GiB - - +10.0 %" in text
     assert "<b>full</b> 2 rules refuse <it>" in text.partition("Not measured, and why")[2]
-    assert "Measured, with a setting that does nothing" in text
+    assert "Measured, with a warning" in text
     assert "job &lt;x&gt;" in page
     assert "<b>full" not in page
     for piece in ("4 combinations · 2 fits · 1 oom · 1 refused", "does &lt;nothing&gt;", "rules refuse &lt;it&gt;"):
