@@ -292,9 +292,9 @@ class ProbeResult:
     versions: dict[str, str] = field(default_factory=dict)
     interpreter: str | None = None
     """The Python that ran a program or a command; null for other targets, and where it is not known."""
-    files_outside: tuple[str, ...] = ()
+    files_outside: tuple[str, ...] | None = ()
     """Files outside the checkout that a harness, an entry or a program opened to read, also missing ones: the first
-    1,000 that Python opened, without installed packages."""
+    1,000 that Python opened, without installed packages. Null if one of them changed during the run."""
     wall_s: float = 0.0
     worker_rss_bytes: int = 0
     """Peak resident host memory of the process that ran the target."""

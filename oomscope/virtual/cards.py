@@ -141,8 +141,8 @@ def named_card(limit: str | int | None, gpu: str | None, non_torch: str | int | 
     """Return the bytes of the card in all, None where none is named, and those outside PyTorch.
 
     Raises:
-        UsageError: two cards are named, none of a name is known, or memory outside PyTorch is given without a card or
-            leaves nothing of it.
+        UsageError: two cards are named, none of a name is known, one has 0 bytes, or memory outside PyTorch is given
+            without a card or leaves nothing of it.
         InputError: a size is none.
     """
     if limit is not None and gpu is not None:
@@ -150,6 +150,8 @@ def named_card(limit: str | int | None, gpu: str | None, non_torch: str | int | 
     if non_torch is not None and limit is None and gpu is None:
         raise UsageError("--non-torch without a card", remedy="give --limit SIZE or --gpu NAME as well")
     total = card_bytes(None if limit is None else parse_size(limit), gpu)
+    if total == 0:
+        raise UsageError("a card of 0 B", where="--limit", remedy="give its size, such as 80GiB")
     outside = parse_size(non_torch or 0)
     if total is not None and outside >= total:
         remedy = "give less, in bytes of the card that others than PyTorch hold"

@@ -67,7 +67,7 @@ class ResultCache:
             result = ProbeResult.from_json(entry["result"])
             packages = packages_of(result.interpreter)
             is_same = packages is not None and packages == entry["packages"]
-            return result if is_same and entry["files"] == states_of(result.files_outside) else None
+            return result if is_same and entry["files"] == states_of(result.files_outside or ()) else None
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -82,6 +82,8 @@ class ResultCache:
         kind = key["target"]["kind"]
         may_be_gone = result.failure is not None and kind != BundledTarget.kind
         if not is_repeatable(result) or may_be_gone or (result.interpreter is None and kind == ProgramTarget.kind):
+            return
+        if result.files_outside is None:
             return
         if (packages := packages_of(result.interpreter)) is not None:
             files = states_of(result.files_outside)

@@ -147,7 +147,7 @@ def row_of(name: str, conf: str, ending: Ending | None, before: Measurement) -> 
         return replace(row, note="an allocation failed there too, and the program continued with less")
     row = replace(row, peak_reserved_bytes=stats.reserved_bytes_peak, retries=stats.num_alloc_retries)
     if refused is None and not _repeats(measurement, before):
-        other = "it asked for other sizes than the run that failed: the program differs from run to run"
+        other = "it asked for other sizes than the run that failed: they depend on free memory, or differ in each run"
         return replace(row, note=other)
     if refused is None:
         margin = budget.available_bytes - stats.reserved_bytes_peak

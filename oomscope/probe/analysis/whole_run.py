@@ -35,7 +35,8 @@ def told_by(
     if not np.array_equal(trace.size[made], whole.trace.size[there]):
         return measurement, failed
     category, found = trace.category.copy(), whole.trace.category[there]
-    is_better = (found != Category.UNKNOWN) | (category[made] == Category.TEMPORARY)  # what outlives its phase is not
+    # A block that outlives its phase in the whole run is not temporary, even if it has no other category there.
+    is_better = (found != Category.UNKNOWN) | (category[made] == Category.TEMPORARY)
     is_better &= np.isin(category[made], _BY_LIFETIME)
     category[made[is_better]] = found[is_better]
     failed = _with_requested_bytes(failed, measurement, int(whole.trace.size[request]))

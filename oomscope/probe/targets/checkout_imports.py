@@ -88,8 +88,8 @@ def imported() -> Imported:
     for name in checkout.compiled() if checkout.origins else ():
         file = files.get(name, "")
         if _is_installed(file) and file.endswith(_EXTENSIONS):
-            remedy = "bisect --setup 'python setup.py build_ext --inplace' builds each commit's"
-            notes.append(f"{name} was imported from {file}, one build for every commit: {remedy}")
+            remedy = "bisect --setup 'python setup.py build_ext --inplace' builds it anew for each commit"
+            notes.append(f"{name} was imported from {file}, the same build at every commit: {remedy}")
     return Imported(replaced, tuple(notes))
 
 

@@ -1,33 +1,39 @@
 """Notes which files outside the checkout a target opens to read: they decide what it does, and no commit has them.
 
 Python announces each file that it is about to open, also one that is missing (:func:`sys.addaudithook`). Each process
-of a target appends the path to one record at once, so a process that is killed loses nothing. Files that compiled code
-opens by itself are not seen. Every Python process of a program pays for what is imported here, hence no pathlib.
+of a target appends it at once to one record, with what tells it from a changed one, so a process that is killed loses
+nothing. Files that compiled code opens by itself are not seen, nor names relative to an open folder (``dir_fd``). Every
+Python process of a program pays for what is imported here, hence no pathlib.
 """
 
-# ruff: noqa: PTH100, PTH118, PTH120
+# ruff: noqa: PTH100, PTH116, PTH117, PTH118, PTH120
 from __future__ import annotations
 
 import os
 import sys
 from contextlib import suppress
+from stat import S_ISDIR
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 MOST: Final = 1000
-"""Files that are read back from a record: those that were opened first."""
+"""Most names that a process notes, and that are read back: the first ones."""
 _VARIABLE: Final = "OOMSCOPE_OPENED_FILES"
 """The record, and the checkout, in two lines."""
-_WRITES: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+_MISSING: Final = "missing"
+"""State of a file that is not there."""
+_MADE: Final = "made"
+"""Mark of a file or folder that the target itself makes."""
 _PACKAGE: Final = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _LIBRARY: Final = os.path.dirname(os.path.abspath(os.__file__))
 _ARCHIVE: Final = os.path.join(os.path.dirname(_LIBRARY), "python{}{}.zip".format(*sys.version_info[:2]))
 _NO_INPUTS: Final = ("/proc", "/sys", "/dev", _LIBRARY, _ARCHIVE, _PACKAGE)
 """What belongs to the system, to Python, and to oomscope."""
-_PACKAGES: Final = ("/site-packages/", "/dist-packages/", "/__pycache__/")
-"""Parts of the paths of installed packages, which count by their versions, and of compiled modules."""
+_PACKAGES: Final = ("/site-packages/", "/dist-packages/")
+"""Parts of the paths of installed packages, which count by their versions."""
+_CACHE: Final = "/__pycache__/"
 
 
 def variables(record: str, checkout: str) -> dict[str, str]:
@@ -55,12 +61,20 @@ def follow(record: str, checkout: str) -> None:
     sys.addaudithook(heard)
 
 
-def read(record: Path) -> tuple[str, ...]:
-    """Return the paths in a record, sorted; empty where there is none."""
+def read(record: Path) -> tuple[str, ...] | None:
+    """Return the paths in a record, sorted, without what the target made itself; empty where there is none.
+
+    None if one of them has changed since it was opened: another run finds something else.
+    """
     if not record.exists():
         return ()
-    found = dict.fromkeys(record.read_bytes().decode(errors="replace").split("\0")[:-1])
-    return tuple(sorted([*found][:MOST]))
+    lines = record.read_bytes().decode(errors="replace").split("\0")[:-1]
+    states: dict[str, str] = {}
+    for state, _, name in (line.partition(" ") for line in lines):
+        states.setdefault(name, state)
+    folders = tuple(os.path.join(name, "") for name, state in states.items() if state == _MADE)
+    found = [name for name, state in states.items() if state != _MADE and not name.startswith(folders)][:MOST]
+    return tuple(sorted(found)) if all(_state_of(name) == states[name] for name in found) else None
 
 
 class _Follower:
@@ -68,30 +82,69 @@ class _Follower:
 
     def __init__(self, record: str, checkout: str) -> None:
         self._record = record
-        folders = (*_NO_INPUTS, os.path.dirname(record), *filter(None, [checkout]))
-        names = {name for folder in folders for name in (os.path.abspath(folder), os.path.realpath(folder))}
-        self._left_out = tuple(os.path.join(name, "") for name in names)
+        self._checkout = _prefixes(checkout) if checkout else ()
+        self._left_out = _prefixes(*_NO_INPUTS, os.path.dirname(record))
         self._seen = {record}
+        self._noted = 0
 
-    def opens(self, path: Any, _mode: object, flags: int) -> None:
-        """Note a file that is about to be opened, unless the target itself wrote it."""
+    def opens(self, path: Any, mode: object, flags: int) -> None:
+        """Note a file that is about to be opened: its state if the target may read it, or that the target makes it."""
+        if self._noted >= MOST or isinstance(path, int):
+            return
         with suppress(Exception):  # the target goes on all the same
-            name = "" if isinstance(path, int) else os.path.abspath(os.fsdecode(path))
-            if not name or name in self._seen:
+            given = os.fsdecode(path)
+            if mode is None and not os.path.isabs(given):  # os.open: perhaps relative to an open folder
                 return
-            self._seen.add(name)
-            is_left_out = f"{name}/".startswith(self._left_out) or any(part in name for part in _PACKAGES)
-            if not (flags & _WRITES or is_left_out):
-                self._append(name)
+            name = os.path.abspath(given)
+            if name not in self._seen:
+                self._seen.add(name)
+                self._note(name, flags)
 
     def makes(self, path: Any, *_rest: object) -> None:
-        """Leave out what lies in a folder that the target makes."""
-        with suppress(Exception):
-            self._left_out += (os.path.join(os.path.abspath(os.fsdecode(path)), ""),)
+        """Note a folder that the target is about to make: what lies in it is the target's own."""
+        if self._noted < MOST:
+            with suppress(Exception):
+                name = os.path.abspath(os.fsdecode(path))
+                if not (os.path.lexists(name) or self._is_left_out(name)):
+                    self._append(_MADE, name)
 
-    def _append(self, name: str) -> None:
+    def _note(self, name: str, flags: int) -> None:
+        folder, is_compiled, file = name.rpartition(_CACHE)
+        if is_compiled:
+            name = os.path.join(folder, f"{file.split('.')[0]}.py")
+        if name.startswith(self._checkout):  # a link in it may lead elsewhere
+            name = os.path.realpath(name)
+        if self._is_left_out(name):
+            return
+        state = _state_of(name)
+        is_written = flags & os.O_ACCMODE == os.O_WRONLY or flags & os.O_TRUNC
+        if is_written or (state == _MISSING and flags & os.O_CREAT):
+            state = _MADE if state == _MISSING else ""
+        if state:
+            self._append(state, name)
+
+    def _is_left_out(self, name: str) -> bool:
+        folders = (*self._left_out, *self._checkout)
+        return f"{name}/".startswith(folders) or any(part in name for part in _PACKAGES)
+
+    def _append(self, state: str, name: str) -> None:
+        self._noted += 1
         record = os.open(self._record, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            os.write(record, os.fsencode(name) + b"\0")
+            os.write(record, os.fsencode(f"{state} {name}\0"))
         finally:
             os.close(record)
+
+
+def _prefixes(*folders: str) -> tuple[str, ...]:
+    names = {name for folder in folders for name in (os.path.abspath(folder), os.path.realpath(folder))}
+    return tuple(os.path.join(name, "") for name in names)
+
+
+def _state_of(name: str) -> str:
+    """Return size and time of a file, or that it is missing; an empty string for a folder."""
+    try:
+        found = os.stat(name)
+    except OSError:
+        return _MISSING
+    return "" if S_ISDIR(found.st_mode) else f"{found.st_size}:{found.st_mtime_ns}"

@@ -69,7 +69,7 @@ def _on_named_card(device: DeviceExplanation) -> str | None:
     """Return the answer where the card that the user names changes it; None elsewhere."""
     if depends_on_earlier(device):
         before, card = format_size(device.reserved_before_bytes), format_size(device.available_bytes or 0)
-        return f"MAY NOT FIT: {_highest(device)}, but {before} reserved before, of {card}"
+        return f"MAY NOT FIT: {_highest(device)}, but {before} had been reserved before it, of {card} available"
     if device.served:
         failed = format_size(device.served.requested_bytes)
         return f"WOULD PASS on this card where the recorded run failed: it serves the request of {failed}"

@@ -210,7 +210,7 @@ def on_another_card(
     if reserved_before > available:
         text = sentences(
             f"At most {format_size(live)} requested of {limit} available since the recording began",
-            f"{format_size(reserved_before)} were reserved before, for a peak that is not in the file",
+            f"{format_size(reserved_before)} had been reserved before it, for a peak that is not in the file",
         )
         return replace(verdict, headline=text)
     if not verdict.tried:

@@ -48,6 +48,7 @@ def test_print_shows_the_report_and_tables_are_frames(file: Path) -> None:
         ({"limit": 1, "gpu": "h100-80gb"}, "name one card"),
         ({"non_torch": "1 GiB"}, "--non-torch without a card"),
         ({"limit": "1 GiB", "non_torch": 2**30}, "leaves nothing of 1.00 GiB"),
+        ({"limit": 0}, "a card of 0 B"),
     ],
 )
 def test_a_card_is_refused_as_on_the_command_line(file: Path, given: dict[str, Any], message: str) -> None:

@@ -80,10 +80,11 @@ def test_nothing_is_to_spare_of_a_card_smaller_than_what_was_reserved_before():
     assert (document["reserved_before_bytes"], document["idle_before_bytes"]) == (3100 * MiB, 2800 * MiB)
     found = explain(snapshot, file="snap.pickle", limit=2 * GiB)
     assert status_text(found.devices[0]) == (
-        "MAY NOT FIT: 300.00 MiB requested at most since the recording began, but 3.03 GiB reserved before, of 2.00 GiB"
+        "MAY NOT FIT: 300.00 MiB requested at most since the recording began, but 3.03 GiB had been "
+        "reserved before it, of 2.00 GiB available"
     )
     assert found.devices[0].verdict.headline.endswith(
-        "3.03 GiB were reserved before, for a peak that is not in the file"
+        "3.03 GiB had been reserved before it, for a peak that is not in the file"
     )
     assert summary_of(found)["margin_bytes"] is None
     assert list(explain_report(found))[1].tone == "warn"

@@ -90,6 +90,7 @@ FOREIGN = oom("capacity", tags=("foreign",))
     [
         *map(error, ("timeout", "killed", "crash", "unfit")),
         *map(oom, ("host", "outside")),
+        replace(fits(700), files_outside=None),
         replace(FOREIGN, backend="cuda"),
     ],
 )

@@ -146,7 +146,7 @@ def test_an_installed_build_of_the_clones_sources_is_noted(
     (checkouts.clone / "fast.c").touch()
     (note,) = imported().notes
     assert note.startswith(
-        f"fast was imported from {built}, one build for every commit: bisect --setup 'python setup.py"
+        f"fast was imported from {built}, the same build at every commit: bisect --setup 'python setup.py"
     )
     loaded(monkeypatch, "fast", checkouts.clone / built.name)
     assert imported() == ("", ())
