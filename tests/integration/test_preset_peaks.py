@@ -25,7 +25,7 @@ def resident_bytes(config: Config, layers: int, *, is_last: bool) -> int:
     """Return parameters, main gradients, optimizer states, Transformer Engine's workspace and the rotary table."""
     parameters = stage_parameters(config, layers, pre_process=True, post_process=is_last)
     states = parameters * (6 + 12 // config.parallel.data_parallel_size) + STEP_COUNTS
-    cosines_and_sines = element_bytes(config) * config.data.seq_length * config.head_dim
+    cosines_and_sines = 4 * config.data.seq_length * config.head_dim
     return states + CUBLAS_WORKSPACE + KiB + cosines_and_sines
 
 

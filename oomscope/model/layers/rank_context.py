@@ -78,7 +78,7 @@ class RankContext:
         positions = self.cp.positions(config.data.seq_length // self.cp.size, device)
         width = config.model.qk_pos_emb_head_dim if latent else config.head_dim
         rotates = latent or config.model.position_embedding_type == "rope"
-        self.rotary = rotary_table(positions, width, config.model.rotary_base, dtype=dtype) if rotates else None
+        self.rotary = rotary_table(positions, width, config.model.rotary_base) if rotates else None
 
     def split_rows(self, name: str, blocks: Sequence[int], columns: int) -> nn.Parameter:
         """Return this rank's rows of a stack of matrices, each [rows, columns] and each split over the ranks.

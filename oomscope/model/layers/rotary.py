@@ -14,17 +14,20 @@ from oomscope.model.base.operations import Function, paired
 
 
 class RotaryTable(NamedTuple):
-    """Cosines and sines, each [s, 1, 1, d/2]."""
+    """Cosines and sines, each [s, 1, 1, d/2] in fp32: 4·s·d bytes.
+
+    As many as Megatron-Core keeps of angles, once a model chunk (rotary_pos_embedding.py, RotaryEmbedding.get_emb).
+    """
 
     cos: torch.Tensor
     sin: torch.Tensor
 
 
-def rotary_table(positions: torch.Tensor, head_dim: int, base: float, *, dtype: torch.dtype) -> RotaryTable:
+def rotary_table(positions: torch.Tensor, head_dim: int, base: float) -> RotaryTable:
     """Return the table of ``positions`` [s]."""
     exponents = torch.arange(0, head_dim, 2, dtype=torch.float32, device=positions.device) / head_dim
     angles = torch.outer(positions.float(), base**-exponents)[:, None, None, :]
-    return RotaryTable(angles.cos().to(dtype), angles.sin().to(dtype))
+    return RotaryTable(angles.cos(), angles.sin())
 
 
 def rotate_into(out: torch.Tensor, x: torch.Tensor, table: RotaryTable, *, sign: int = 1) -> None:
@@ -38,7 +41,7 @@ def rotate_into(out: torch.Tensor, x: torch.Tensor, table: RotaryTable, *, sign:
 class _OwnTable(Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, table: RotaryTable) -> torch.Tensor:
-        ctx.save_for_backward(*(torch.cat((half, half), dim=-1) for half in table))
+        ctx.save_for_backward(*(torch.cat((half, half), dim=-1).to(x.dtype) for half in table))
         return x.view_as(x)
 
     @staticmethod

@@ -117,25 +117,30 @@ def run_one_forward_one_backward(
 ) -> None:
     """Run every microbatch of one iteration through this rank's stage, forward and backward.
 
-    With ``deallocate_outputs`` a hidden state that has been sent is freed. The microbatch that was differentiated last
-    is freed only when the next forward is through: what it received and the gradient of that are held until then, as
-    by the local variables of Megatron-Core's loop.
+    With ``deallocate_outputs`` a hidden state that has been sent is freed. The local variables of Megatron-Core's loop
+    hold more of the microbatch that was differentiated last (schedules.py,
+    forward_backward_pipelining_without_interleaving): its autograd graph, with what it received, and the gradient of
+    its output until the next forward is through, and the gradient of what it received until the next backward is.
     """
     actions = list(one_forward_one_backward(state.pp.size, state.pp.rank, num_microbatches))
     deallocate = deallocate_outputs and not state.is_last_stage
     in_flight: deque[InFlight] = deque()
     differentiated: InFlight | None = None
+    input_grad: torch.Tensor | None = None
+    output_grad: torch.Tensor | None = None
     (arrived,) = links.shift(_arriving(actions[0], state))
     for action, following in zip(actions, [*actions[1:], None], strict=True):
         if action.direction == "forward":
             output = step.forward(action, arrived)
-            differentiated = None
+            differentiated = output_grad = None
             in_flight.append(InFlight.of(arrived, output, deallocate=deallocate))
             leaving = _leaving(action, output, state)
             del output
         else:
+            output_grad = arrived
             differentiated = in_flight.popleft()
-            leaving = _leaving(action, differentiated.backward(step, action, arrived), state)
+            input_grad = differentiated.backward(step, action, output_grad)
+            leaving = _leaving(action, input_grad, state)
         arrived = None
         if following is not None and following.direction != action.direction:
             _, arrived = links.shift(leaving, _arriving(following, state))
