@@ -67,7 +67,7 @@ class ResultCache:
             result = ProbeResult.from_json(entry["result"])
             packages = packages_of(result.interpreter)
             is_same = packages is not None and packages == entry["packages"]
-            return result if is_same and entry["files"] == states_of(result.files_outside or ()) else None
+            return result if is_same and entry["files"] == _states_of(result.files_outside or ()) else None
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -81,12 +81,11 @@ class ResultCache:
         """
         kind = key["target"]["kind"]
         may_be_gone = result.failure is not None and kind != BundledTarget.kind
-        if not is_repeatable(result) or may_be_gone or (result.interpreter is None and kind == ProgramTarget.kind):
-            return
-        if result.files_outside is None:
+        has_unknown_python = result.interpreter is None and kind == ProgramTarget.kind
+        if not is_repeatable(result) or may_be_gone or has_unknown_python or result.files_outside is None:
             return
         if (packages := packages_of(result.interpreter)) is not None:
-            files = states_of(result.files_outside)
+            files = _states_of(result.files_outside)
             entry = {"key": key, "packages": packages, "files": files, "result": result.to_json()}
             _write(self._path(key), json.dumps(entry).encode(), self.warn)
 
@@ -95,7 +94,7 @@ class ResultCache:
         return self.directory / name[:2] / f"{name}.json"
 
 
-def states_of(paths: Iterable[str]) -> dict[str, str | list[int] | None]:
+def _states_of(paths: Iterable[str]) -> dict[str, str | list[int] | None]:
     """Return by path what tells a file from a changed one: a hash of its content, of a large one its size and time.
 
     None stands for a file that is missing or cannot be read.

@@ -20,6 +20,7 @@ from oomscope.allocator.alloc_conf import EXPANDABLE, merged
 from oomscope.errors import AllocatorConfError
 from oomscope.probe.analysis.analyse import rules_of
 from oomscope.probe.analysis.value_dependence import is_of_started_thread
+from oomscope.probe.analysis.whole_run import same_request
 from oomscope.probe.job import ProbeJob, RunsOn
 from oomscope.probe.measurement import Ending, FailedAllocation, Measurement
 from oomscope.probe.result import ProbeResult
@@ -169,17 +170,17 @@ def _repeats(run: Measurement, before: Measurement) -> bool:
     True also where that cannot be told: a ring wrapped, the runs are of different ranks, or threads of the program take
     turns.
     """
-    trace, asked = before.trace, run.trace.size[run.trace.action == Action.ALLOC]
+    trace = before.trace
     failed = np.flatnonzero(trace.action == Action.OOM)
     if not len(failed) or before.truncated or run.truncated or run.rank != before.rank:
         return True
     if any(map(is_of_started_thread, trace.stacks)):
         return True
-    made = trace.size[: failed[0]][trace.action[: failed[0]] == Action.ALLOC]
-    if len(asked) <= len(made) or not np.array_equal(asked[: len(made)], made):
+    request = same_request(run.trace, trace, int(failed[0]))
+    if request is None:
         return False
     settings = rules_of(before).settings()  # torch tells the rounded size of a request that failed
-    refused, repeated = (int(size) for size in (trace.size[failed[0]], asked[len(made)]))
+    refused, repeated = int(trace.size[failed[0]]), int(run.trace.size[request])
     return request_as_seen(settings, refused, 0).size == request_as_seen(settings, repeated, 0).size
 
 

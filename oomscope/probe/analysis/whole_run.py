@@ -27,13 +27,11 @@ def told_by(
     sizes, or lost its beginning.
     """
     trace, event = measurement.trace, failed.event
-    asks = np.flatnonzero(whole.trace.action == Action.ALLOC)
+    request = None if event is None or whole.truncated else same_request(whole.trace, trace, event)
+    if request is None:
+        return measurement, failed
     made = np.flatnonzero(trace.action[:event] == Action.ALLOC)
-    if event is None or whole.truncated or len(made) >= len(asks):
-        return measurement, failed
-    there, request = asks[: len(made)], asks[len(made)]
-    if not np.array_equal(trace.size[made], whole.trace.size[there]):
-        return measurement, failed
+    there = np.flatnonzero(whole.trace.action[:request] == Action.ALLOC)
     category, found = trace.category.copy(), whole.trace.category[there]
     # A block that outlives its phase in the whole run is not temporary, even if it has no other category there.
     is_better = (found != Category.UNKNOWN) | (category[made] == Category.TEMPORARY)
@@ -42,6 +40,17 @@ def told_by(
     failed = _with_requested_bytes(failed, measurement, int(whole.trace.size[request]))
     trace, failed = _with_phase(replace(trace, category=category), failed, whole.trace, request)
     return replace(measurement, snapshot=replace(measurement.snapshot, traces=(trace,))), failed
+
+
+def same_request(run: Trace, before: Trace, event: int) -> int | None:
+    """Return the event of ``run`` that makes the request of ``event`` in ``before``.
+
+    None if the two asked for other sizes until then, or ``run`` made fewer requests.
+    """
+    asks = np.flatnonzero(run.action == Action.ALLOC)
+    made = before.size[:event][before.action[:event] == Action.ALLOC]
+    is_same = len(made) < len(asks) and np.array_equal(run.size[asks[: len(made)]], made)
+    return int(asks[len(made)]) if is_same else None
 
 
 def _with_requested_bytes(failed: FailedAllocation, measurement: Measurement, asked: int) -> FailedAllocation:
